@@ -1,0 +1,9 @@
+"""The facade: Agent, Session, AgentRunConfig."""
+
+from __future__ import annotations
+
+from .agent import Agent
+from .config import AgentRunConfig
+from .session import Session
+
+__all__ = ["Agent", "AgentRunConfig", "Session"]

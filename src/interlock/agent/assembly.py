@@ -1,0 +1,160 @@
+"""Putting an agent's parts together, and saying clearly what does not fit."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from ..driver.setup import Parts
+from ..errors import UsageError
+from ..extensions.base import AgentExtension
+from ..extensions.coerce import CoerceArguments
+from ..extensions.runtime_tools import RuntimeTools
+from ..extensions.toollog import ToolLog
+from ..extensions.urlguard import UrlGuard
+from ..messages import ImagePart, TextPart, UserMessage, clean
+from ..messages.validity import IllTyped, well_typed
+from ..model import Model
+from ..records import Limits
+from ..tools import Tool, as_tool
+from ..tools.workers import WorkerPool
+
+DEFAULTS: tuple[type[AgentExtension], ...] = (ToolLog, CoerceArguments, RuntimeTools, UrlGuard)
+USERS_BELOW = 900
+"""Priorities from here on are the runtime's own: what guards must see the bytes that run."""
+
+
+def assemble(
+    model: Model,
+    *,
+    tools: Iterable[Any],
+    extensions: Iterable[Any],
+    without: Iterable[Any],
+    system_prompt: str,
+    limits: Limits,
+    clock: Callable[[], float],
+) -> Parts:
+    """Raises UsageError, naming what does not fit."""
+    if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"system_prompt must be a string, not {type(system_prompt).__name__}")
+    onion = _onion(list(_iterable(extensions, "extensions")), list(_iterable(without, "without")))
+    named, brought_by = _tools(_iterable(tools, "tools"), onion)
+    return Parts(
+        model=model,
+        extensions=onion,
+        tools=named,
+        brought_by=brought_by,
+        system_prompt=clean(system_prompt),
+        workers=WorkerPool(limits.worker_threads),
+        clock=clock,
+        fingerprint=_fingerprint(model, named, system_prompt),
+    )
+
+
+def _iterable(value: Any, name: str) -> Iterable[Any]:
+    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
+        raise UsageError(f"{name} must be a list, not {type(cast('object', value)).__name__}")
+    return value
+
+
+def _onion(extensions: list[Any], without: list[Any]) -> tuple[AgentExtension, ...]:
+    for item in extensions:
+        if not isinstance(item, AgentExtension):
+            what = f"the class {item.__name__}; make an instance of it" if isinstance(item, type) else type(item).__name__
+            raise UsageError(f"extensions: an AgentExtension is needed, not {what}")
+        default = isinstance(item, DEFAULTS)
+        if not isinstance(item.name, str) or not item.name.isprintable() or not item.name:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"extensions: the name of a {type(item).__name__} must be printable text, not {item.name!r}")
+        if isinstance(item.priority, bool) or not isinstance(item.priority, int | float) or math.isnan(item.priority):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"extensions: the priority of {item.name} must be a number, not {item.priority!r}")
+        if item.priority >= USERS_BELOW and not default:
+            raise UsageError(f"extensions: the priority of {item.name} is {item.priority}; {USERS_BELOW} and above lie inside the guards")
+        _check_hooks(item)
+    if len({id(item) for item in extensions}) != len(extensions):
+        raise UsageError("extensions: the same instance is there twice")
+    for item in without:
+        if item not in DEFAULTS:
+            names = ", ".join(default.__name__ for default in DEFAULTS)
+            raise UsageError(f"without: {getattr(item, '__name__', item)!r} is none of the default extensions ({names})")
+    defaults = [d() for d in DEFAULTS if d not in without and not any(isinstance(item, d) for item in extensions)]
+    return tuple(sorted((*defaults, *extensions), key=lambda item: item.priority))
+
+
+def _check_hooks(item: AgentExtension) -> None:
+    """A hook of the wrong kind would otherwise fail at every call, and look like a veto."""
+    for hook, wrong, right in (
+        ("on_model_request", inspect.iscoroutinefunction, "an async generator: 'async def' with 'yield'"),
+        ("on_tool_call", inspect.isasyncgenfunction, "an async function that returns the result: 'async def' without 'yield'"),
+    ):
+        method = getattr(item, hook)
+        if not callable(method) or wrong(method):
+            raise UsageError(f"extensions: {hook} of {item.name} must be {right}")
+        try:
+            inspect.signature(method).bind(None, None, None)
+        except TypeError as error:
+            raise UsageError(f"extensions: {hook} of {item.name} must take (context, {_SECOND[hook]}, call_next): {error}") from error
+        except ValueError:
+            pass  # a callable that has no signature to look at
+
+
+_SECOND = {"on_model_request": "request", "on_tool_call": "call"}
+
+
+def _tools(tools: Iterable[Any], onion: Sequence[AgentExtension]) -> tuple[dict[str, Tool], dict[str, int]]:
+    named: dict[str, Tool] = {}
+    brought_by: dict[str, int] = {}
+    for item in tools:
+        made = as_tool(item)
+        if made.name in named:
+            raise UsageError(f"tools: there are two tools named {made.name!r}")
+        named[made.name] = made
+    for index, extension in enumerate(onion):
+        brought: Any = extension.tools()
+        for item in _iterable(brought, f"what tools() of {extension.name} returns"):
+            try:
+                made = as_tool(item)
+            except UsageError as error:
+                raise UsageError(f"what tools() of {extension.name} returns: {error}") from error
+            if made.name in named:
+                raise UsageError(f"tools: {extension.name} brings a tool named {made.name!r}, and there is one already")
+            named[made.name] = made
+            brought_by[made.name] = index
+    return named, brought_by
+
+
+def _fingerprint(model: Model, tools: dict[str, Tool], system_prompt: str) -> str:
+    """A digest of what decides a run's course and may differ when it is resumed."""
+    name = getattr(model, "name", type(model).__name__)
+    shown = [(tool.name, tool.description, tool.parameters) for tool in tools.values()]
+    return hashlib.sha256(msgspec.json.encode((str(name), shown, clean(system_prompt)), order="sorted")).hexdigest()[:16]
+
+
+def _check_size(size: int, limits: Limits, what: str) -> None:
+    if size > limits.prompt_bytes:
+        raise UsageError(f"{what} has {size:,} bytes; limits.prompt_bytes allows {limits.prompt_bytes:,}")
+
+
+def prompt_of(text: object, limits: Limits, what: str = "the prompt") -> UserMessage:
+    """A user message of ``text``: a string, a UserMessage, or a list of parts. Raises UsageError."""
+    content: Any = text.content if isinstance(text, UserMessage) else text
+    if isinstance(content, str):
+        if not content.strip():
+            raise UsageError(f"{what} is empty")
+        content = clean(content)
+        _check_size(len(content) if content.isascii() else len(content.encode()), limits, what)
+        return UserMessage(content=content)
+    if isinstance(content, list | tuple) and content and all(isinstance(part, TextPart | ImagePart) for part in content):  # pyright: ignore[reportUnknownVariableType]
+        try:
+            message = well_typed(UserMessage(content=tuple(content)))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        except IllTyped as error:
+            raise UsageError(f"{what} is not well formed: {error}") from error
+        if all(isinstance(part, TextPart) and not part.text.strip() for part in message.content):
+            raise UsageError(f"{what} is empty")
+        _check_size(len(msgspec.json.encode(message.content)), limits, what)
+        return message
+    raise UsageError(f"{what} must be a string, a UserMessage or a list of parts, not {type(text).__name__}")

@@ -1,0 +1,219 @@
+"""A handle for one session of an agent: run it, steer it, answer it, cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Iterable, Set
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from .. import __version__
+from ..driver.buffer import EventBuffer
+from ..driver.run import Prepared, Run
+from ..driver.session import LiveSession
+from ..driver.setup import RunConfig
+from ..errors import CommandRefused, NothingToResume, SessionBusy, UsageError
+from ..events import Event
+from ..machine import Answer, Cancel, Command, Import, StartRun, Steer
+from ..messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage, clean_tree
+from ..messages.validity import Ambiguous, IllTyped, repair, well_typed
+from ..records import Limits, Row, RunResult
+from .config import AgentRunConfig, check_id
+
+if TYPE_CHECKING:
+    from .agent import Agent
+
+
+class Session:
+    """One conversation. Cheap to make; nothing is read before it is used. Made by ``agent.session(id)``."""
+
+    def __init__(self, agent: Agent, config: AgentRunConfig) -> None:
+        self._agent = agent
+        self._config = config
+        self.id = check_id(config.session_id, "session_id")
+
+    async def run(self, text: Any, *, config: AgentRunConfig | None = None) -> RunResult:
+        """Run ``text`` to an outcome. See ``Agent.run``."""
+        command, merged = self._start(text, config)
+        await self._free()
+        live, run = self._claim(merged, buffer=None)
+        return await _finish(live, run, command)
+
+    async def stream(self, text: Any, *, config: AgentRunConfig | None = None) -> AsyncGenerator[Event, None]:
+        """Run ``text`` and yield its events. See ``Agent.stream``."""
+        command, merged = self._start(text, config)
+        buffer = EventBuffer(self._agent.limits.event_buffer)
+        await self._free()
+        live, run = self._claim(merged, buffer=buffer)
+        task = _spawn(live, run, command)
+        items = buffer.items
+        try:
+            while True:
+                while items:
+                    yield items.popleft()
+                if buffer.closed:
+                    break
+                await buffer.wait()
+        finally:
+            if not task.done():
+                await _leave(run, task)
+        if run.error is not None:
+            raise run.error
+
+    async def resume(self) -> RunResult:
+        """Go on with the run that is open: after a crash, a failed model step, or while it waits (the WAITING result again).
+
+        Raises NothingToResume if no run is open, and what ``run`` raises.
+        """
+        await self._free()
+        live, run = self._claim(self._config, buffer=None)
+        return await _finish(live, run, None)
+
+    async def answer(self, question_id: str, answer: Any = True) -> RunResult:
+        """Answer an open question of a WAITING run and go on with it, in any process.
+
+        question_id: of ``result.questions``. answer: anything JSON-able; the layer that asked reads it as ``context.answer``
+        and decides what it means. Returns and raises what ``run`` does; CommandRefused if the question is not open.
+        """
+        if not isinstance(question_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"question_id must be a string, not {type(question_id).__name__}")
+        answer = clean_tree(answer)
+        try:
+            msgspec.json.encode(answer)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise UsageError(f"the answer must be JSON-able: {error}") from error
+        await self._free()
+        live, run = self._claim(self._config, buffer=None)
+        return await _finish(live, run, Answer(question_id=question_id, answer=answer))
+
+    async def steer(self, text: Any, *, interrupt: str | None = None) -> None:
+        """Say something to the run that is open; it lands at the end of the batch. ``interrupt="now"`` supersedes calls that have
+        not started. Returns once it is journaled. Raises CommandRefused if no run is open."""
+        if interrupt not in (None, "now"):
+            raise UsageError(f"interrupt must be None or 'now', not {interrupt!r}")
+        message = self._agent.prompt(text, "the message")
+        await self._command(Steer(message=message, interrupt=interrupt == "now"), drive=False)
+
+    async def cancel(self) -> None:
+        """End the open run CANCELLED. Returns once that is journaled. Raises CommandRefused if no run is open."""
+        await self._command(Cancel(), drive=True)
+
+    async def import_messages(self, messages: Iterable[Message]) -> tuple[str, ...]:
+        """Append a conversation from elsewhere to the transcript. Returns what had to be mended, in words, and logs it as a WARNING.
+
+        Raises UsageError for what is no message, and for results that cannot be paired with their calls; CommandRefused
+        while a run is open.
+        """
+        messages = _messages(messages)
+        if not messages:
+            return ()
+        said: list[str] = []
+
+        def mended(known_ids: Set[str]) -> Import:  # once the session is claimed: another process may have used the same ids
+            valid, repairs = repair(messages, known_ids=known_ids)
+            said.extend(repairs)
+            return Import(messages=valid, repairs=repairs)
+
+        try:
+            await self._command(mended, drive=False)
+        except Ambiguous as error:
+            raise UsageError(f"import_messages: {error}") from error
+        self._agent.say_repairs(self.id, tuple(said))
+        return tuple(said)
+
+    async def messages(self) -> tuple[Message, ...]:
+        """The transcript as it is stored, in order; empty for an unknown session. Raises JournalError."""
+        return await self._agent.messages(self.id)
+
+    async def records(self) -> list[Row]:
+        """The stored rows of the session, in order; empty for an unknown session. Raises JournalError."""
+        return await self._agent.rows(self.id)
+
+    # ---- how a run is started ------------------------------------------------------------------------
+
+    def _start(self, text: Any, config: AgentRunConfig | None) -> tuple[StartRun, AgentRunConfig]:
+        agent = self._agent
+        merged = agent.merged(config, self._config)
+        command = StartRun(
+            run_id=merged.run_id or f"run-{os.urandom(6).hex()}",
+            prompt=agent.prompt(text, "the prompt"),
+            limits=agent.limits,
+            traits=agent.parts.traits,
+            fingerprint=agent.parts.fingerprint,
+            parent_session_id=merged.parent_session_id,
+        )
+        return command, merged
+
+    async def _free(self) -> None:
+        """Wait while a steer, a cancel or an import holds the idle session for a moment: a run is not refused for that."""
+        while (run := self._agent.live(self.id).run) is not None and run.brief is not None:
+            await asyncio.wait({run.brief})
+
+    def _claim(self, config: AgentRunConfig, *, buffer: EventBuffer | None) -> tuple[LiveSession, Run]:
+        """This process's one place in the session. Raises SessionBusy if a run of it is alive here."""
+        agent = self._agent
+        live = agent.live(self.id)
+        if live.run is not None:
+            raise SessionBusy(f"session {self.id!r} has a run that is alive in this process: wait for it, steer it, or cancel it")
+        limits: Limits = agent.limits
+        deadline_s = config.deadline_s if config.deadline_s is not None else limits.deadline_s
+        settled = RunConfig(limits=limits, settings=config.settings(), deps=config.deps, deadline_s=deadline_s)
+        live.run = Run(live, agent.parts, settled, run_id=config.run_id or "", buffer=buffer, version=__version__)
+        return live, live.run
+
+    async def _command(self, command: Command | Prepared, *, drive: bool) -> None:
+        live = self._agent.live(self.id)
+        if live.run is not None:
+            await live.run.command(command)
+            return
+        live, run = self._claim(self._config, buffer=None)
+        try:
+            await _finish(live, run, command, drive=drive, brief=True)
+        except NothingToResume as error:
+            raise CommandRefused(str(error)) from error
+
+
+def _messages(messages: Any) -> list[Message]:
+    """Messages, checked to the last field: what is stored must be readable. Raises UsageError."""
+    known = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
+    if isinstance(messages, str | bytes | dict) or not hasattr(messages, "__iter__"):
+        kind = type(cast("object", messages)).__name__
+        raise UsageError(f"import_messages takes a list of messages, not {kind}")
+    made: list[Message] = []
+    for message in cast("Iterable[object]", messages):
+        if not isinstance(message, known):
+            raise UsageError(f"import_messages takes messages, not {type(message).__name__}")
+        try:
+            made.append(well_typed(message))
+        except IllTyped as error:
+            raise UsageError(f"import_messages: message {len(made)} is not well formed: {error}") from error
+    return made
+
+
+def _spawn(live: LiveSession, run: Run, command: Command | Prepared | None, *, drive: bool = True) -> asyncio.Task[None]:
+    """The run in a task of its own: it goes on to a clean end even if whoever asked for it is gone."""
+    task = asyncio.Task(run.main(command, drive=drive), loop=asyncio.get_running_loop())  # never eagerly: the caller is not ready
+    run.parts.in_background(task)
+    return task
+
+
+async def _finish(live: LiveSession, run: Run, command: Command | Prepared | None, *, drive: bool = True, brief: bool = False) -> RunResult:
+    task = _spawn(live, run, command, drive=drive)
+    run.brief = task if brief else None
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await _leave(run, task)
+        raise
+    if run.error is not None:
+        raise run.error
+    assert run.result is not None
+    return run.result
+
+
+async def _leave(run: Run, task: asyncio.Task[None]) -> None:
+    """The consumer is gone: end the run, and wait for it as long as draining may take; a slower end goes on in the background."""
+    run.cancel("consumer_left")
+    await asyncio.wait({task}, timeout=run.config.limits.drain_s + 0.1)

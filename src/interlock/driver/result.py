@@ -1,0 +1,49 @@
+"""What a run amounts to, as its caller sees it."""
+
+from __future__ import annotations
+
+from ..errors import ProtocolError
+from ..machine import Call, Progress, at_rest
+from ..messages import Usage
+from ..records import Outcome, Question, RunEnded, RunResult
+from .session import LiveSession
+
+
+def result_of(session: LiveSession, record: RunEnded, usage: Usage) -> RunResult:
+    """The result of a run that has just ended with ``record``."""
+    transcript = session.transcript
+    return RunResult(
+        outcome=record.outcome,
+        reason=record.reason,
+        text=record.text,
+        session_id=session.session_id,
+        run_id=record.run_id,
+        message=transcript.last,
+        messages=transcript.messages,
+        usage=usage,
+    )
+
+
+def result_at_rest(session: LiveSession, usage: Usage) -> RunResult:
+    """The result of a run that is still open: WAITING for a person, or merely accepted."""
+    outcome, transcript = at_rest(session.state), session.transcript
+    questions = tuple(_questions(session))
+    if outcome is Outcome.WAITING and not questions:
+        raise ProtocolError(f"session {session.session_id!r} is at rest in the middle of a batch, and waits for nobody")
+    return RunResult(
+        outcome=outcome or Outcome.INCOMPLETE,
+        reason="question" if outcome is Outcome.WAITING else "open",
+        text="",
+        session_id=session.session_id,
+        run_id=session.state.run_id,
+        message=transcript.last,
+        messages=transcript.snapshot(),
+        usage=usage,
+        questions=questions,
+    )
+
+
+def _questions(session: LiveSession) -> list[Question]:
+    texts = session.transcript.questions
+    waiting: list[Call] = [call for call in session.state.calls.values() if call.progress is Progress.WAITING]
+    return [Question(id=call.question_id, key=call.key, call=call.call, text=texts.get(call.question_id, "")) for call in waiting]

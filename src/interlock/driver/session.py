@@ -1,0 +1,114 @@
+"""One session as this process has it: its log, the state and the views folded from it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import JournalError, UsageError
+from ..journal.base import SessionLog
+from ..journal.transcript import Transcript
+from ..machine import State, apply
+from ..messages import reason_of
+from ..records import Record, Row, SessionOpened
+from .setup import Parts
+
+if TYPE_CHECKING:
+    from .run import Run
+
+logger = logging.getLogger("interlock.driver")
+
+Recorder = tuple[Callable[[Any, Record], None], Any]
+
+
+class LiveSession:
+    """The one writer of a session in this process. ``state`` is ``fold`` of everything appended, at any time.
+
+    scratch: where adapters keep what they have encoded. run: the live run, if there is one. lost: what is known here can
+    no longer be trusted; the session must be read anew.
+    """
+
+    __slots__ = (
+        "_folds",
+        "_opened",
+        "_parts",
+        "log",
+        "lost",
+        "memories",
+        "recorders",
+        "run",
+        "scratch",
+        "session_id",
+        "state",
+        "transcript",
+    )
+
+    def __init__(self, session_id: str, log: SessionLog, parts: Parts) -> None:
+        self.session_id = session_id
+        self.log = log
+        self.state = State()
+        self.transcript = Transcript()
+        self.scratch: dict[Any, Any] = {}
+        self.run: Run | None = None
+        self.recorders: Sequence[Recorder] = ()
+        self.memories: dict[int, Any] = dict.fromkeys(parts.folders)
+        self._folds = tuple((index, parts.extensions[index].fold) for index in parts.folders)
+        self._parts = parts
+        self._opened = False
+        self.lost = False
+
+    async def claim(self, *, lease_s: float, version: str) -> None:
+        """Take the session for this process and catch up with what others have written. Raises SessionBusy, JournalError."""
+        rows: list[Row] = await self.log.claim(lease_s=lease_s)
+        for row in rows:
+            self.state, self.memories = apply(self.state, row.record), self._folded(row.record)
+            self.transcript.add(row.record)
+        if rows or not self._opened:
+            self.commit(SessionOpened(epoch=self.state.epoch + 1, version=version))
+            self._opened = True
+
+    async def give_up(self) -> None:
+        """Give the lease up after a failure, which is what the caller hears of."""
+        try:
+            await self.log.release()
+        except JournalError as error:
+            logger.debug("the lease could not be given up: %s", error)
+
+    def check_run_id(self, run_id: str) -> None:
+        """Raises UsageError for one that was used: calls of two runs would have the same keys, and idempotency keys."""
+        if run_id in self.transcript.runs:
+            raise UsageError(
+                f"run_id {run_id!r} was used in session {self.session_id!r} before, and the calls of both runs would have the same keys: "
+                "leave it out to have a new one made"
+            )
+
+    def reopen(self, *, version: str) -> None:
+        """Say that whatever ran before is not running now, although this process has not changed."""
+        self.commit(SessionOpened(epoch=self.state.epoch + 1, version=version))
+
+    def commit(self, record: Record) -> int:
+        """Check, enqueue, apply. Returns the record's seq. Raises ProtocolError or UsageError (nothing was recorded), JournalError."""
+        after, memories = apply(self.state, record), self._folded(record)
+        seq = self.log.append(record, at=self._parts.clock())
+        self.state, self.memories = after, memories
+        self.transcript.add(record)
+        for hook, context in self.recorders:
+            try:
+                hook(context, record)
+            except Exception:
+                logger.exception("an extension's on_record raised; the record stands")
+        return seq
+
+    def _folded(self, record: Record) -> dict[int, Any]:
+        """Every extension's memory after ``record``. An extension that cannot remember must not be trusted to guard: it fails loudly."""
+        memories = folded = self.memories
+        for index, fold in self._folds:
+            try:
+                memory = fold(memories[index], record)
+                if memory is not memories[index]:  # most records are nothing to most extensions
+                    folded = {**folded, index: memory}
+            except Exception as error:
+                name, what = self._parts.extensions[index].name, type(record).__name__
+                raise UsageError(f"the fold of extension {name} raised on {what}: {reason_of(error)}; it must be pure and total") from error
+        return folded

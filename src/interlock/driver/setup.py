@@ -1,0 +1,76 @@
+"""What an agent gives its runs: the parts that do not change from run to run, and those that do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..extensions.base import AgentExtension
+from ..messages import SystemMessage
+from ..model import Model, ModelSettings
+from ..records import Limits, Traits
+from ..tools import Tool
+from ..tools.workers import WorkerPool
+
+
+def overrides(extension: AgentExtension, hook: str) -> bool:
+    """Whether ``extension`` has a ``hook`` of its own. Hooks that it does not override are left out of every onion."""
+    return getattr(type(extension), hook) is not getattr(AgentExtension, hook) or hook in vars(extension)
+
+
+def _with(extensions: Sequence[AgentExtension], hook: str) -> tuple[int, ...]:
+    return tuple(index for index, extension in enumerate(extensions) if overrides(extension, hook))
+
+
+@dataclass(slots=True, eq=False)
+class Parts:
+    """One agent's parts. extensions: in onion order, outermost first. The index tuples say who overrides which hook."""
+
+    model: Model
+    extensions: tuple[AgentExtension, ...]
+    tools: dict[str, Tool]
+    system_prompt: str
+    workers: WorkerPool
+    clock: Callable[[], float]
+    fingerprint: str = ""
+    brought_by: dict[str, int] = field(default_factory=dict[str, int])
+    closed: bool = False
+    background: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
+    model_layers: tuple[int, ...] = ()
+    tool_layers: tuple[int, ...] = ()
+    recorders: tuple[int, ...] = ()
+    folders: tuple[int, ...] = ()
+    instructors: tuple[int, ...] = ()
+    traits: dict[str, Traits] = field(default_factory=dict[str, Traits])
+    system: SystemMessage | None = None
+
+    def __post_init__(self) -> None:
+        self.model_layers = _with(self.extensions, "on_model_request")
+        self.tool_layers = _with(self.extensions, "on_tool_call")
+        self.recorders = _with(self.extensions, "on_record")
+        self.folders = _with(self.extensions, "fold")
+        self.instructors = _with(self.extensions, "instructions")
+        self.traits = {name: tool.traits for name, tool in self.tools.items()}
+        self.system = SystemMessage(content=self.system_prompt) if self.system_prompt.strip() else None
+
+    def in_background(self, task: asyncio.Task[Any]) -> None:
+        """Keep a reference to a task that nobody waits for, until it ends; look at its exception, so that none is reported as lost."""
+        self.background.add(task)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self.background.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+
+@dataclass(slots=True, eq=False)
+class RunConfig:
+    """What one run brings along, merged and validated."""
+
+    limits: Limits
+    settings: ModelSettings
+    deps: Any = None
+    deadline_s: float | None = None

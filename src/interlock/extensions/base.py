@@ -1,0 +1,209 @@
+"""What a user writes: an extension, whose hooks are layers of the onion."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, cast
+
+from msgspec import Struct
+
+from ..errors import UsageError
+from ..messages import ToolCall
+from ..messages.arguments import parse_arguments
+from ..model import ModelEvent, ModelRequest
+from ..records import Record
+from ..tools import Tool
+from ..tools.context import RunContext
+
+__all__ = [
+    "AgentExtension",
+    "CallNext",
+    "MiddlewareHook",
+    "ModelNext",
+    "RunContext",
+    "Stop",
+    "Suspended",
+    "ToolInvocation",
+    "extension",
+]
+
+CallNext = Callable[[], Awaitable[Any]]
+"""On tool calls ``call_next`` is one-shot: a second await raises AlreadyDelegated and runs nothing."""
+ModelNext = Callable[[ModelRequest], AsyncIterator[ModelEvent]]
+"""On model requests ``call_next`` may be called again (retry, fallback); each counts against ``limits.requests``."""
+
+
+class Suspended(Struct, frozen=True):
+    """Returned by a layer before delegating: the run waits for a person. Latched: no outer layer can swallow it."""
+
+    question: str
+
+
+class Stop(Struct, frozen=True):
+    """Returned by a layer: the run ends with ``result`` as its answer, paired, without a further request. Latched."""
+
+    result: Any
+
+
+class ToolInvocation:
+    """One tool call as layers see it.
+
+    ``arguments`` is this call's own dictionary: change it in place or assign a new one, both count.
+    ``original_arguments`` is what the model asked for, read-only. ``id`` and ``name`` are fixed.
+    """
+
+    __slots__ = ("_arguments", "_id", "_key", "_name", "_text", "_tool")
+
+    def __init__(self, call: ToolCall, *, key: str, tool: Tool) -> None:
+        self._id = call.id
+        self._name = call.name
+        self._text = call.arguments
+        self._arguments = parse_arguments(call.arguments)
+        self._key = key
+        self._tool = tool
+
+    @property
+    def id(self) -> str:
+        """The provider's id of the call, or a fresh one where that was empty or used before; ``current_tool_call_id()`` is the same."""
+        return self._id
+
+    @id.setter
+    def id(self, value: object) -> None:
+        raise UsageError("a tool call's id is fixed; a layer cannot change it")
+
+    @property
+    def name(self) -> str:
+        """The tool's name. Setting it is a UsageError: return ``await context.call_tool(...)`` to run another tool."""
+        return self._name
+
+    @name.setter
+    def name(self, value: object) -> None:
+        raise UsageError(
+            f"a layer cannot turn a call of {self._name!r} into another tool: what outer layers approved would not be what runs. "
+            "Use context.call_tool(...), which goes through every layer, and return its result."
+        )
+
+    @property
+    def key(self) -> str:
+        """The runtime's own identity of the call: run, turn, ordinal."""
+        return self._key
+
+    @property
+    def tool(self) -> Tool:
+        """The tool: its schema, its traits."""
+        return self._tool
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """This call's own dictionary, as decoded from JSON and edited so far; what the handler gets is validated from it."""
+        return self._arguments
+
+    @arguments.setter
+    def arguments(self, value: object) -> None:
+        if not isinstance(value, dict):
+            raise UsageError(f"call.arguments must be a dict, not {type(value).__name__}")
+        self._arguments = cast("dict[str, Any]", value)
+
+    @property
+    def original_arguments(self) -> MappingProxyType[str, Any]:
+        """What the model asked for, before any layer; ``{}`` where it sent nothing or null."""
+        return MappingProxyType(parse_arguments(self._text))  # made anew each time: what is inside it is nobody else's
+
+    def __repr__(self) -> str:
+        return f"ToolInvocation(id={self._id!r}, name={self._name!r}, arguments={self._arguments!r})"
+
+
+class MiddlewareHook:
+    """The two wrap points. There are no others."""
+
+    async def on_model_request(self, context: RunContext, request: ModelRequest, call_next: ModelNext) -> AsyncIterator[ModelEvent]:
+        """Around one attempt of a model step: an async generator that yields what ``call_next(request)`` yields.
+
+        Entered once per attempt, re-prompts and continuations included. Edit the request with ``dataclasses.replace``.
+        ``call_next`` may be called again, to retry or to fall back; each call counts against ``limits.requests``. Raising fails
+        the step, without a retry, and reaches the caller of ``run()`` as the same object; the session can go on.
+        """
+        async for event in call_next(request):
+            yield event
+
+    async def on_tool_call(self, context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
+        """Around one tool call. Raise before delegating: a veto. Return without delegating: an answer.
+
+        ``await call_next()`` runs everything further in and returns what the handler returned, raw, or raises what it raised. It may
+        be awaited once; a second time raises AlreadyDelegated and runs nothing. If the run is cancelled, CancelledError comes
+        out of it: let it pass, and clean up in ``finally``.
+        """
+        return await call_next()
+
+
+class AgentExtension(MiddlewareHook):
+    """Override the hooks you need; the others cost nothing. ``super().__init__()`` is never needed.
+
+    priority: lower is outer; ties keep registration order; yours stay below 900.
+
+    One instance is entered by many sessions and by parallel calls at once: keep what belongs to a call in local variables,
+    and what belongs to a session in ``fold``.
+    """
+
+    priority: int = 100
+    version: ClassVar[int] = 1
+
+    @property
+    def name(self) -> str:
+        """How logs and records call this extension: the class's name, unless it was set."""
+        return self.__dict__.get("_name") or type(self).__name__
+
+    @name.setter
+    def name(self, value: str) -> None:
+        self.__dict__["_name"] = value
+
+    def tools(self) -> Sequence[Tool | Callable[..., Any]]:
+        """Tools that this extension brings, functions or Tools; ``context.memory`` of their handlers is this extension's. One
+        without a handler is answered in ``on_tool_call``."""
+        return ()
+
+    def instructions(self, context: RunContext) -> str | None:
+        """Text that joins the system prompt of every request. Keep it the same between requests: providers cache by prefix."""
+        return None
+
+    def on_record(self, context: RunContext, record: Record) -> None:
+        """Told of every record of the session, after it was applied and before it is certainly stored. Must not block: it runs on the
+        event loop. An exception is logged, never raised."""
+
+    def fold(self, memory: Any, record: Record) -> Any:
+        """Pure: this extension's memory of the session after ``record``. Memory starts as None, and is ``context.memory``.
+
+        Called for every record, live and when a session is opened again, so that both give the same memory.
+        """
+        return memory
+
+
+def extension(function: Callable[..., Any] | None = None, *, priority: int = 100, name: str | None = None) -> Any:
+    """Make an extension of one function: an async function ``(context, call, call_next)`` wraps tool calls, an async generator
+    function ``(context, request, call_next)`` wraps model requests.
+
+    Use as ``@extension`` or ``@extension(priority=50)``. Raises UsageError for anything else.
+    """
+
+    def make(fn: Callable[..., Any]) -> AgentExtension:
+        made = AgentExtension.__new__(_subclass(fn))
+        made.priority = priority
+        made.name = name or getattr(fn, "__name__", "extension")
+        return made
+
+    return make if function is None else make(function)
+
+
+def _subclass(fn: Callable[..., Any]) -> type[AgentExtension]:
+    if inspect.isasyncgenfunction(fn):
+        hook = "on_model_request"
+    elif inspect.iscoroutinefunction(fn):
+        hook = "on_tool_call"
+    else:
+        raise UsageError(
+            "@extension needs an async function (context, call, call_next) or an async generator function (context, request, call_next), "
+            f"not {fn!r}"
+        )
+    return type(getattr(fn, "__name__", "extension"), (AgentExtension,), {hook: staticmethod(fn), "__doc__": fn.__doc__})

@@ -1,0 +1,216 @@
+"""The onion: one composer for both boundaries, and what each boundary hangs on a layer.
+
+``compose`` never awaits, so it does not care whether a layer returns an awaitable or a stream. On the tool boundary
+each layer gets one ``Slot``: it enforces one delegation, finds who vetoed and who decided, and latches the values that
+no outer layer may swallow. On the model boundary every stream that any layer opens is owned, and closed, by its step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from ..errors import AlreadyDelegated, Fatal, UsageError
+from ..messages import reason_of
+from .base import Stop, Suspended, ToolInvocation
+
+logger = logging.getLogger("interlock.tools")
+
+L = TypeVar("L")
+H = TypeVar("H")
+
+Enter = Callable[[], Awaitable[Any]]
+
+
+def compose(layers: Sequence[L], core: H, link: Callable[[L, H], H]) -> H:
+    """The handler in which ``layers[0]`` is outermost and ``core`` innermost. ``link(layer, inner)`` enters one layer."""
+    handler = core
+    for layer in reversed(layers):
+        handler = link(layer, handler)
+    return handler
+
+
+class Layer:
+    """One hook of one extension, ready to be entered: its name, the bound hook, its context."""
+
+    __slots__ = ("context", "hook", "name")
+
+    def __init__(self, name: str, hook: Callable[..., Any], context: Any) -> None:
+        self.name = name
+        self.hook = hook
+        self.context = context
+
+
+class Chain:
+    """One tool call on its way through its layers, and what became of it.
+
+    vetoed_by: the layer that raised before delegating. decided_by: who made the value or the error that came out.
+    latched: a ``Suspended`` or ``Stop`` that a layer returned. fatal: a ``Fatal`` that came up; no layer can swallow it.
+    """
+
+    __slots__ = ("decided_by", "drain_s", "error", "fatal", "invocation", "latched", "value", "vetoed_by")
+
+    def __init__(self, invocation: ToolInvocation, *, drain_s: float) -> None:
+        self.invocation = invocation
+        self.drain_s = drain_s
+        self.vetoed_by: str | None = None
+        self.decided_by = "handler"
+        self.latched: Suspended | Stop | None = None
+        self.fatal: Fatal | None = None
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def enter(self, layers: Sequence[Layer], core: Enter) -> Awaitable[Any]:
+        """Go through ``layers`` to ``core``. Returns or raises what comes out of the outermost."""
+        return compose(layers, core, self._link)()
+
+    def _link(self, layer: Layer, inner: Enter) -> Enter:
+        return Slot(self, layer, inner).enter
+
+
+class Slot:
+    """One layer's place in one call."""
+
+    __slots__ = ("_chain", "_closed", "_delegated", "_inner", "_layer", "_running")
+
+    def __init__(self, chain: Chain, layer: Layer, inner: Enter) -> None:
+        self._chain = chain
+        self._layer = layer
+        self._inner = inner
+        self._delegated = False
+        self._closed = False
+        self._running: asyncio.Task[Any] | None = None
+
+    async def enter(self) -> Any:
+        layer, chain = self._layer, self._chain
+        try:
+            value = await layer.hook(layer.context, chain.invocation, self.call_next)
+        except BaseException as error:
+            self._raised(error)
+            raise
+        finally:
+            self._closed = True
+            if self._running is not None:
+                await self._stop_runaway()
+        return self._returned(value)
+
+    async def call_next(self) -> Any:
+        """What the layer calls ``call_next``. One-shot; over when its layer is."""
+        if self._delegated or self._closed:
+            raise AlreadyDelegated(f"{self._layer.name}: " + ("call_next was already awaited" if self._delegated else "its call has ended"))
+        self._delegated = True
+        self._running = asyncio.current_task()
+        try:
+            return await self._inner()
+        finally:
+            self._running = None
+
+    def _raised(self, error: BaseException) -> None:
+        chain, name = self._chain, self._layer.name
+        if error is not chain.error:
+            chain.error, chain.decided_by, chain.vetoed_by = error, name, None
+        if isinstance(error, Fatal) and chain.fatal is None:
+            chain.fatal = error
+        if self._delegated or not isinstance(error, Exception) or isinstance(error, Fatal):
+            return  # not a veto: it had delegated, it was cancelled, or it stops the whole run
+        chain.vetoed_by = name
+        reason = reason_of(error)
+        if not reason.isprintable():  # it may come from the model: a line break must not look like another line of the log
+            reason = repr(reason)[1:-1]
+        logger.warning("Middleware %s vetoed tool %s: %s", name, chain.invocation.name, reason)
+
+    def _returned(self, value: Any) -> Any:
+        chain = self._chain
+        if value is not chain.value or chain.error is not None or not self._delegated:
+            chain.value, chain.error, chain.decided_by, chain.vetoed_by = value, None, self._layer.name, None
+        if isinstance(value, Stop | Suspended) and chain.latched is None:
+            if isinstance(value, Suspended) and self._delegated:
+                error = UsageError(f"{self._layer.name} returned Suspended after it had delegated: the call may have run")
+                chain.error, chain.decided_by = error, self._layer.name
+                raise error
+            chain.latched = value
+        return value
+
+    async def _stop_runaway(self) -> None:
+        """The layer left while what it had called still runs in a task of the layer's own: a handler never outlives its call."""
+        task = self._running
+        if task is None or task is asyncio.current_task():
+            return
+        task.cancel()
+        task.add_done_callback(_look_at)
+        await asyncio.wait({task}, timeout=self._chain.drain_s)
+
+
+def _look_at(task: asyncio.Task[Any]) -> None:
+    """Nobody waits for it any more: its exception is not to be reported as lost."""
+    if not task.cancelled():
+        task.exception()
+
+
+Stream = Callable[[Any], AsyncIterator[Any]]
+
+
+class OwnedStreams:
+    """Every stream that a model step has opened, closed innermost first, whatever the layers forget."""
+
+    __slots__ = ("_closed", "_readers", "_sources", "_streams")
+
+    def __init__(self) -> None:
+        self._streams: list[AsyncIterator[Any]] = []
+        self._sources: list[AsyncIterator[Any]] = []
+        self._readers: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    def link(self, layer: Layer, inner: Stream) -> Stream:
+        """Enter one layer of the model boundary."""
+
+        def enter(request: Any) -> AsyncIterator[Any]:
+            return self.own(layer.hook(layer.context, request, inner))
+
+        return enter
+
+    def own(self, stream: AsyncIterator[Any], *, source: bool = False) -> AsyncIterator[Any]:
+        """``source``: it is the provider's own."""
+        self._streams.append(stream)
+        if source:
+            self._sources.append(stream)
+        return stream
+
+    async def close_sources(self) -> None:
+        """Close what the provider streams, and let nothing more be sent. One that is being read just now is cancelled instead."""
+        self._closed = True
+        for stream in self._sources:
+            await _close(stream)
+
+    def read_by(self, task: asyncio.Task[Any] | None) -> None:
+        """``task`` is about to read from the provider. Raises UsageError once the step has ended: nothing is sent then."""
+        if self._closed:
+            raise UsageError("call_next: the model step that this belongs to has ended")
+        if task is not None:
+            self._readers.add(task)
+
+    async def aclose(self) -> None:
+        """Close all. Innermost first, so that the provider's socket does not wait for a layer's slow ``finally``."""
+        self._closed = True
+        own = asyncio.current_task()
+        for task in self._readers:
+            if task is not own:  # a layer's own, which nobody else may end
+                task.cancel()
+        for stream in reversed(self._streams):
+            await _close(stream)
+        self._streams.clear()
+
+
+async def _close(stream: AsyncIterator[Any]) -> None:
+    close = getattr(stream, "aclose", None)
+    if close is None:
+        return
+    try:
+        await close()
+    except RuntimeError as error:
+        # It is being iterated, in a task that was cancelled, which closes it.
+        logger.debug("a stream was still being iterated when it was to be closed: %s", error)
+    except Exception:
+        logger.exception("a layer raised while its stream was being closed")

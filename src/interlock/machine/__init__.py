@@ -1,0 +1,48 @@
+"""The turn state machine. Pure: no clock, no randomness, no await, no input or output.
+
+Four functions. ``admit``: may this request from outside become a fact now? ``judge``: what does this model
+response amount to? ``apply``: what does a fact change? ``decide``: what should be started now?
+"""
+
+from __future__ import annotations
+
+from .apply import TRANSITIONS, apply, fold
+from .commands import Answer, Cancel, Command, Import, StartRun, Steer, admit
+from .decide import Action, CallModel, EndRun, RunTool, SettleTool, at_rest, decide, is_open, is_stalled
+from .judge import judge
+from .recoveries import RECOVERIES, Recovery, bound_of
+from .state import Call, Phase, Progress, State
+from .texts import EFFECT_SENTENCE, NO_EFFECT_SENTENCE, failed_message
+
+__all__ = [
+    "EFFECT_SENTENCE",
+    "NO_EFFECT_SENTENCE",
+    "RECOVERIES",
+    "TRANSITIONS",
+    "Action",
+    "Answer",
+    "Call",
+    "CallModel",
+    "Cancel",
+    "Command",
+    "EndRun",
+    "Import",
+    "Phase",
+    "Progress",
+    "Recovery",
+    "RunTool",
+    "SettleTool",
+    "StartRun",
+    "State",
+    "Steer",
+    "admit",
+    "apply",
+    "at_rest",
+    "bound_of",
+    "decide",
+    "failed_message",
+    "fold",
+    "is_open",
+    "is_stalled",
+    "judge",
+]

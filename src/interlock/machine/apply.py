@@ -1,0 +1,291 @@
+"""What a fact changes: one table. A missing (phase, record) key is the error, and the diagram in the docs is drawn from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..errors import ProtocolError
+from ..records import (
+    Ending,
+    ExtensionNoted,
+    HandlerStarted,
+    MessagesImported,
+    ModelStepEnded,
+    ModelStepFailed,
+    ModelStepStarted,
+    QuestionAnswered,
+    Record,
+    RunCancelled,
+    RunEnded,
+    RunStarted,
+    SessionOpened,
+    SteeringReceived,
+    ToolLateResult,
+    ToolStepEnded,
+    ToolStepStarted,
+    ToolStepSuspended,
+    Verdict,
+)
+from .state import Call, Phase, Progress, State, traits_of, with_started_children
+
+
+def apply(state: State, record: Record) -> State:
+    """The state after ``record``. Raises ProtocolError if it cannot follow; ``state`` is never changed."""
+    row = TRANSITIONS.get((state.phase, type(record)))
+    if row is None:
+        raise ProtocolError(f"{type(record).__name__} cannot follow phase {state.phase.value!r}")
+    handler, targets = row
+    after: State = handler(state, record)
+    if after.phase not in targets:
+        raise ProtocolError(f"{type(record).__name__} led from {state.phase.value!r} to {after.phase.value!r}")
+    return after
+
+
+def fold(records: Iterable[Record], state: State | None = None) -> State:
+    """The state after all of ``records``. Resume, replay and fork are this fold over a different list."""
+    state = state if state is not None else State()
+    for record in records:
+        state = apply(state, record)
+    return state
+
+
+# ---- the session and the run ---------------------------------------------------------------------
+
+
+def _keep(state: State, record: Record) -> State:
+    return state
+
+
+def _reopen(state: State, record: SessionOpened) -> State:
+    """The process that was running things is gone: what it left open becomes what can honestly be said of it."""
+    state = replace(state, epoch=record.epoch)
+    match state.phase:
+        case Phase.MODEL_RUNNING:
+            return replace(state, phase=Phase.ENDING if state.ending is not None else Phase.MODEL_DUE)
+        case Phase.STALLED:
+            return replace(state, phase=Phase.MODEL_DUE, failures=0, retry_after_s=None)
+        case Phase.TOOLS:
+            touched = with_started_children(state)
+            return _counted_calls(state, {key: _reopened(state, call, key in touched) for key, call in state.calls.items()})
+        case Phase.IDLE | Phase.MODEL_DUE | Phase.ENDING:
+            return state
+
+
+def _reopened(state: State, call: Call, touched: bool) -> Call:
+    if call.progress is not Progress.RUNNING:
+        return call
+    rerun = call.starts > 0 and traits_of(state, call).on_crash == "rerun"
+    if call.parent is not None:  # nobody waits for a nested call any more: the call that made it is gone too
+        return replace(call, progress=Progress.LOST)
+    if rerun:
+        return replace(call, progress=Progress.PENDING, may_start=call.starts + 1)
+    if call.starts or touched:
+        return replace(call, progress=Progress.LOST)
+    return replace(call, progress=Progress.PENDING)
+
+
+def _start_run(state: State, record: RunStarted) -> State:
+    return State(phase=Phase.MODEL_DUE, epoch=state.epoch, run_id=record.run_id, limits=record.limits, traits=record.traits)
+
+
+def _cancel(state: State, record: RunCancelled) -> State:
+    if state.ending is None:
+        state = replace(state, ending=Ending(record.outcome, record.reason))
+    return replace(state, phase=Phase.ENDING) if state.phase in (Phase.MODEL_DUE, Phase.STALLED) else state
+
+
+def _end_run(state: State, record: RunEnded) -> State:
+    return State(epoch=state.epoch)
+
+
+def _steer(state: State, record: SteeringReceived) -> State:
+    return replace(state, pending_input=state.pending_input + 1, interrupt=state.interrupt or record.interrupt)
+
+
+# ---- the model step ------------------------------------------------------------------------------
+
+
+def _start_model(state: State, record: ModelStepStarted) -> State:
+    if (record.turn, record.attempt) != (state.turn, state.attempt):
+        raise ProtocolError(f"ModelStepStarted: turn {record.turn}, attempt {record.attempt} is not the next one")
+    landed = {"pending_input": 0, "interrupt": False} if state.attempt == 0 else {}
+    return replace(state, phase=Phase.MODEL_RUNNING, attempt=record.attempt + 1, requests=state.requests + 1, **landed)
+
+
+def _end_model(state: State, record: ModelStepEnded) -> State:
+    usage = state.usage + record.usage if record.usage is not None else state.usage
+    state = replace(state, usage=usage, failures=0, retry_after_s=None, fault="", partial="")
+    match record.verdict:
+        case Verdict.RETRY:
+            partial = record.message.content if record.continued else ""
+            return replace(state, phase=Phase.MODEL_DUE, streaks=_counted(state, record.code), partial=partial)
+        case Verdict.TOOLS:
+            refused = {refusal.ordinal: refusal for refusal in record.refused}
+            keys = (f"{state.run_id}/{state.turn}/{ordinal}" for ordinal in range(len(record.message.tool_calls)))
+            calls = {
+                key: Call(key=key, call=call, refused=refused.get(ordinal))
+                for ordinal, (key, call) in enumerate(zip(keys, record.message.tool_calls, strict=True))
+            }
+            streaks = _counted(state, record.code) if record.code else state.streaks
+            ending = record.ending if state.ending is None and not state.pending_input else state.ending
+            state = replace(state, phase=Phase.TOOLS, streaks=streaks, ending=ending)
+            return _counted_calls(state, calls)
+        case Verdict.ANSWER | Verdict.END if state.pending_input and state.ending is None:
+            return _next_turn(replace(state, phase=Phase.MODEL_DUE, streaks={}))  # the person has said more: the run goes on
+        case Verdict.ANSWER:
+            return replace(state, phase=Phase.ENDING, streaks={}, ending=record.ending)
+        case Verdict.END:
+            return replace(state, phase=Phase.ENDING, ending=state.ending or record.ending)
+
+
+def _fail_model(state: State, record: ModelStepFailed) -> State:
+    usage = state.usage + record.usage if record.usage is not None else state.usage
+    state = replace(state, usage=usage, failures=state.failures + 1, retry_after_s=record.retry_after_s)
+    limits = state.limits
+    if state.ending is not None:
+        return replace(state, phase=Phase.ENDING)
+    if record.kind == "limit":
+        return replace(state, phase=Phase.MODEL_DUE)
+    too_long = record.retry_after_s is not None and record.retry_after_s > limits.retry_after_max_s
+    if record.retryable and not too_long and state.failures < limits.model_attempts:
+        return replace(state, phase=Phase.MODEL_DUE)
+    return replace(state, phase=Phase.STALLED, fault="layer_error" if record.kind == "layer" else "provider_error")
+
+
+def _counted(state: State, code: str) -> dict[str, int]:
+    return {**state.streaks, code: state.streaks.get(code, 0) + 1}
+
+
+def _next_turn(state: State) -> State:
+    return replace(state, turn=state.turn + 1, attempt=0)
+
+
+# ---- the tool step -------------------------------------------------------------------------------
+
+
+def _start_tool(state: State, record: ToolStepStarted) -> State:
+    if record.parent is not None:
+        return _start_nested(state, record)
+    call = _call(state, record.key, record, Progress.PENDING)
+    if call.refused is not None:
+        raise ProtocolError(f"ToolStepStarted: the call {record.key} was refused")
+    state = _with_call(state, replace(call, progress=Progress.RUNNING, entered=True), unstarted=-1)
+    return replace(state, streaks={}, tool_calls=state.tool_calls + (not call.entered))
+
+
+def _start_nested(state: State, record: ToolStepStarted) -> State:
+    parent = state.calls.get(record.parent or "")
+    if parent is None or parent.progress is not Progress.RUNNING or record.call is None or record.key in state.calls:
+        raise ProtocolError(f"ToolStepStarted: {record.key} is no nested call of a running call")
+    call = Call(key=record.key, call=record.call, parent=record.parent, progress=Progress.RUNNING, entered=True)
+    return replace(_with_call(state, call, unsettled=1), tool_calls=state.tool_calls + 1)
+
+
+def _start_handler(state: State, record: HandlerStarted) -> State:
+    """The one lock of the whole runtime: a handler that may have started does not start again."""
+    call = _call(state, record.key, record, Progress.RUNNING)
+    if call.starts >= call.may_start or record.attempt != call.starts:
+        raise ProtocolError(f"HandlerStarted: the handler of {record.key} has already started")
+    return _with_call(state, replace(call, starts=call.starts + 1))
+
+
+def _end_tool(state: State, record: ToolStepEnded) -> State:
+    call = state.calls.get(record.key)
+    if call is None or call.progress is Progress.DONE:
+        raise ProtocolError(f"ToolStepEnded: {record.key} is not open")
+    if record.message.tool_call_id != call.call.id:
+        raise ProtocolError(f"ToolStepEnded: the result of {record.key} names another call")
+    unrunnable = state.unrunnable - (call.refused is not None or call.progress is Progress.LOST)
+    state = _with_call(state, replace(call, progress=Progress.DONE), unstarted=-(call.progress is not Progress.RUNNING), unsettled=-1)
+    state = replace(state, unrunnable=unrunnable) if unrunnable != state.unrunnable else state
+    return _close_batch(replace(state, ending=record.ending) if record.ending is not None and state.ending is None else state)
+
+
+def _close_batch(state: State) -> State:
+    if state.unsettled:
+        return state
+    state = replace(state, calls={}, interrupt=False)
+    if state.ending is not None:
+        return replace(state, phase=Phase.ENDING)
+    return replace(_next_turn(state), phase=Phase.MODEL_DUE)
+
+
+def _suspend_tool(state: State, record: ToolStepSuspended) -> State:
+    call = _call(state, record.key, record, Progress.RUNNING)
+    if call.starts or call.parent is not None:
+        raise ProtocolError(f"ToolStepSuspended: the handler of {record.key} has already started, or it is a nested call")
+    waiting = replace(call, progress=Progress.WAITING, question_id=record.question_id, answer=None)
+    return _with_call(state, waiting, unstarted=1)
+
+
+def _answer(state: State, record: QuestionAnswered) -> State:
+    call = _call(state, record.key, record, Progress.WAITING)
+    if call.question_id != record.question_id:
+        raise ProtocolError(f"QuestionAnswered: {record.question_id!r} is not the open question of {record.key}")
+    return _with_call(state, replace(call, progress=Progress.PENDING, answer=record.answer))
+
+
+def _with_call(state: State, call: Call, *, unstarted: int = 0, unsettled: int = 0) -> State:
+    """``state`` with ``call`` as it is now, and by how much that changes the two counts."""
+    return replace(
+        state, calls={**state.calls, call.key: call}, unstarted=state.unstarted + unstarted, unsettled=state.unsettled + unsettled
+    )
+
+
+def _counted_calls(state: State, calls: dict[str, Call]) -> State:
+    unsettled = [call for call in calls.values() if call.progress is not Progress.DONE]
+    unstarted = sum(call.progress is not Progress.RUNNING for call in unsettled)
+    unrunnable = sum(call.refused is not None or call.progress is Progress.LOST for call in unsettled)
+    return replace(state, calls=calls, unstarted=unstarted, unsettled=len(unsettled), unrunnable=unrunnable)
+
+
+def _call(state: State, key: str, record: Record, want: Progress) -> Call:
+    call = state.calls.get(key)
+    if call is None or call.progress is not want:
+        found = "no open call" if call is None else f"a call that is {call.progress.value}"
+        raise ProtocolError(f"{type(record).__name__}: {key} is {found}, not one that is {want.value}")
+    return call
+
+
+Handler = Callable[[State, Any], State]
+_P = Phase
+
+
+def _to(*phases: Phase) -> frozenset[Phase]:
+    return frozenset(phases)
+
+
+TRANSITIONS: dict[tuple[Phase, type[Any]], tuple[Handler, frozenset[Phase]]] = {
+    (_P.IDLE, SessionOpened): (_reopen, _to(_P.IDLE)),
+    (_P.IDLE, MessagesImported): (_keep, _to(_P.IDLE)),
+    (_P.IDLE, RunStarted): (_start_run, _to(_P.MODEL_DUE)),
+    (_P.MODEL_DUE, SessionOpened): (_reopen, _to(_P.MODEL_DUE)),
+    (_P.MODEL_DUE, ModelStepStarted): (_start_model, _to(_P.MODEL_RUNNING)),
+    (_P.MODEL_DUE, SteeringReceived): (_steer, _to(_P.MODEL_DUE)),
+    (_P.MODEL_DUE, RunCancelled): (_cancel, _to(_P.ENDING)),
+    (_P.MODEL_DUE, RunEnded): (_end_run, _to(_P.IDLE)),
+    (_P.MODEL_RUNNING, SessionOpened): (_reopen, _to(_P.MODEL_DUE, _P.ENDING)),
+    (_P.MODEL_RUNNING, ModelStepStarted): (_start_model, _to(_P.MODEL_RUNNING)),
+    (_P.MODEL_RUNNING, ModelStepEnded): (_end_model, _to(_P.TOOLS, _P.MODEL_DUE, _P.ENDING)),
+    (_P.MODEL_RUNNING, ModelStepFailed): (_fail_model, _to(_P.MODEL_DUE, _P.STALLED, _P.ENDING)),
+    (_P.MODEL_RUNNING, SteeringReceived): (_steer, _to(_P.MODEL_RUNNING)),
+    (_P.MODEL_RUNNING, RunCancelled): (_cancel, _to(_P.MODEL_RUNNING)),
+    (_P.TOOLS, SessionOpened): (_reopen, _to(_P.TOOLS)),
+    (_P.TOOLS, ToolStepStarted): (_start_tool, _to(_P.TOOLS)),
+    (_P.TOOLS, HandlerStarted): (_start_handler, _to(_P.TOOLS)),
+    (_P.TOOLS, ToolStepEnded): (_end_tool, _to(_P.TOOLS, _P.MODEL_DUE, _P.ENDING)),
+    (_P.TOOLS, ToolStepSuspended): (_suspend_tool, _to(_P.TOOLS)),
+    (_P.TOOLS, QuestionAnswered): (_answer, _to(_P.TOOLS)),
+    (_P.TOOLS, SteeringReceived): (_steer, _to(_P.TOOLS)),
+    (_P.TOOLS, RunCancelled): (_cancel, _to(_P.TOOLS)),
+    (_P.ENDING, SessionOpened): (_reopen, _to(_P.ENDING)),
+    (_P.ENDING, RunCancelled): (_cancel, _to(_P.ENDING)),
+    (_P.ENDING, RunEnded): (_end_run, _to(_P.IDLE)),
+    (_P.STALLED, SessionOpened): (_reopen, _to(_P.MODEL_DUE)),
+    (_P.STALLED, SteeringReceived): (_steer, _to(_P.STALLED)),
+    (_P.STALLED, RunCancelled): (_cancel, _to(_P.ENDING)),
+    **{(phase, kind): (_keep, _to(phase)) for phase in Phase for kind in (ExtensionNoted, ToolLateResult)},
+}

@@ -1,0 +1,120 @@
+"""What the machine knows of a session: enough to say what happens next, and nothing else.
+
+The transcript is not here: it is a view over the same records, and folding it into the state would make a long
+session quadratic.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from msgspec import Struct
+
+from ..messages import ToolCall, Usage
+from ..records import Ending, Limits, RefusedCall, Traits
+
+
+class Phase(enum.Enum):
+    """Where the machine is."""
+
+    __hash__ = object.__hash__  # Enum's own runs in Python, and every record looks its phase up
+
+    IDLE = "idle"
+    """No run is open."""
+    MODEL_DUE = "model_due"
+    """The next step is a model step."""
+    MODEL_RUNNING = "model_running"
+    """A request is under way."""
+    TOOLS = "tools"
+    """The calls of a batch are pending, running or waiting."""
+    ENDING = "ending"
+    """How the run ends is decided; it has not been closed."""
+    STALLED = "stalled"
+    """The model's side failed for good; the run is open and can be resumed."""
+
+
+class Progress(enum.Enum):
+    """How far one call has come."""
+
+    __hash__ = object.__hash__
+
+    PENDING = "pending"
+    RUNNING = "running"
+    WAITING = "waiting"
+    """For a person."""
+    LOST = "lost"
+    """Its handler had started in a process that is gone."""
+    DONE = "done"
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """One call of the batch, or a nested one (``parent`` is then the key of the call that made it).
+
+    entered: it has been in the onion, so it counts against ``limits.tool_calls``. starts: how often its handler has
+    started. may_start: how often it may; raised only by a reopening, for a tool with ``on_crash="rerun"``.
+    """
+
+    key: str
+    call: ToolCall
+    parent: str | None = None
+    progress: Progress = Progress.PENDING
+    entered: bool = False
+    starts: int = 0
+    may_start: int = 1
+    refused: RefusedCall | None = None
+    question_id: str = ""
+    answer: Any = None
+
+
+class State(Struct, frozen=True, gc=False, kw_only=True):
+    """The fold of a session's records.
+
+    streaks: re-prompts in a row, by recovery code. partial: the text joined so far of an answer that is being
+    continued. pending_input: how many steering messages have not landed. ending: how the run will end.
+    fault: why the run stalled, if it did.
+    """
+
+    phase: Phase = Phase.IDLE
+    epoch: int = 0
+    run_id: str = ""
+    limits: Limits = Limits()
+    traits: dict[str, Traits] = {}
+    turn: int = 0
+    attempt: int = 0
+    requests: int = 0
+    tool_calls: int = 0
+    usage: Usage = Usage()
+    failures: int = 0
+    retry_after_s: float | None = None
+    fault: str = ""
+    streaks: dict[str, int] = {}
+    partial: str = ""
+    calls: dict[str, Call] = {}
+    unstarted: int = 0
+    """How many of the calls may have to be started or settled: those that neither run nor are done."""
+    unsettled: int = 0
+    """How many of the calls are not done."""
+    unrunnable: int = 0
+    """How many of the calls are refused or lost and not settled. The counts spare a large batch from being walked at every record."""
+    pending_input: int = 0
+    interrupt: bool = False
+    ending: Ending | None = None
+
+
+DEFAULT_TRAITS = Traits()
+
+
+def traits_of(state: State, call: Call) -> Traits:
+    return state.traits.get(call.call.name, DEFAULT_TRAITS)
+
+
+def with_started_children(state: State) -> frozenset[str]:
+    """The calls of which it must not be said that nothing happened, because a call that they made has started its handler."""
+    found: set[str] = set()
+    for call in state.calls.values():
+        parent = call.parent if call.starts else None
+        while parent is not None:
+            found.add(parent)
+            parent = state.calls[parent].parent
+    return frozenset(found)

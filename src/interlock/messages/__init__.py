@@ -1,0 +1,143 @@
+"""What is said: the provider-neutral conversation. Imports nothing of ours.
+
+All are frozen; a changed message is a new one (``msgspec.structs.replace``). Equality is by value, and a
+tuple of messages compares by identity first, which is what lets an adapter encode each message once.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Literal
+
+from msgspec import Struct
+
+from .text import clean, clean_tree, reason_of
+
+Effect = Literal["none", "happened", "unknown"]
+
+__all__ = [
+    "AssistantMessage",
+    "Content",
+    "Effect",
+    "ImagePart",
+    "Message",
+    "Part",
+    "StopReason",
+    "SystemMessage",
+    "TextPart",
+    "ToolCall",
+    "ToolMessage",
+    "Usage",
+    "UserMessage",
+    "clean",
+    "clean_tree",
+    "reason_of",
+    "text_of",
+]
+
+
+class StopReason(enum.Enum):
+    """Why a model stopped, in one vocabulary. The provider's own word is kept beside it."""
+
+    STOP = "stop"
+    TOOL_CALLS = "tool_calls"
+    LENGTH = "length"
+    CONTENT_FILTER = "content_filter"
+    REFUSAL = "refusal"
+    PAUSE = "pause"
+    UNKNOWN = "unknown"
+    """Terminal evidence that we have no word for: accepted, complete calls run."""
+
+
+class TextPart(Struct, frozen=True, gc=False, tag="text"):
+    """A piece of text."""
+
+    text: str
+
+
+class ImagePart(Struct, frozen=True, gc=False, kw_only=True, tag="image"):
+    """An image: a URL, or base64 ``data`` with its ``media_type`` (``image/png``)."""
+
+    url: str | None = None
+    data: str | None = None
+    media_type: str | None = None
+
+
+Part = TextPart | ImagePart
+Content = str | tuple[Part, ...]
+
+
+class ToolCall(Struct, frozen=True, gc=False, kw_only=True):
+    """The model's request: wire id, tool name, and the raw JSON text of the arguments, exactly as it came."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+
+
+class SystemMessage(Struct, frozen=True, gc=False, kw_only=True, tag="system"):
+    """What the operator says. It may stand anywhere; each adapter documents the one rule by which it reaches the provider."""
+
+    content: str
+
+
+class UserMessage(Struct, frozen=True, gc=False, kw_only=True, tag="user"):
+    """What the user says: text, or parts."""
+
+    content: Content
+
+
+class AssistantMessage(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="assistant"):
+    """One model response. ``incomplete`` marks text that must not be taken for an answer."""
+
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    incomplete: bool = False
+
+
+class ToolMessage(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="tool"):
+    """The only answer to one tool call, as the transcript keeps it."""
+
+    tool_call_id: str
+    name: str
+    content: Content
+    failed: bool = False
+    effect: Effect = "none"
+
+
+Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+
+
+class Usage(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """Tokens and counts. ``None`` means that the provider did not say; it is never turned into 0."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_input_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    requests: int = 0
+    tool_calls: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=_sum(self.input_tokens, other.input_tokens),
+            output_tokens=_sum(self.output_tokens, other.output_tokens),
+            cached_input_tokens=_sum(self.cached_input_tokens, other.cached_input_tokens),
+            reasoning_tokens=_sum(self.reasoning_tokens, other.reasoning_tokens),
+            requests=self.requests + other.requests,
+            tool_calls=self.tool_calls + other.tool_calls,
+        )
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    if a is None:
+        return b
+    return a if b is None else a + b
+
+
+def text_of(content: Content) -> str:
+    """The text of a message's content; parts that are not text are left out."""
+    if isinstance(content, str):
+        return content
+    return "".join(part.text for part in content if isinstance(part, TextPart))

@@ -1,0 +1,372 @@
+"""HTTP for the adapters: one POST, its body as blocks, and every failure as ProviderError.
+
+One ``HttpClient`` serves every event loop it is used from, with a connection pool of its own for each. Nothing is
+retried, no redirect is followed, and no proxy is taken from the environment unless asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import math
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import aiohttp
+from yarl import URL
+
+from ..errors import ProviderError, UsageError
+from .faults import http_error
+
+__all__ = ["Exchange", "HttpClient", "Timeouts"]
+
+# An error body beyond this says nothing more.
+_ERROR_BODY_BYTES_MAX = 64 * 1024
+
+# How long a finished reply waits for the end of its HTTP body. It is nearly always there already; a new TLS
+# connection costs about as much as this, so waiting longer for the old one gains nothing.
+_DRAIN_S = 0.1
+
+# How long a reply with a finish reason waits for what may still follow it: the token counts and [DONE], which servers send in
+# the same moment (one round trip later at most), and some never do. Nothing of the answer itself can be missing by then.
+_AFTER_FINISH_S = 1.0
+
+# aiohttp warns (ResourceWarning) about larger bodies given as bytes; from a BytesIO it sends them in pieces.
+_BYTES_BODY_MAX = 512 * 1024
+
+# What aiohttp's reader raises for a connection that broke; RuntimeError is its "Connection closed.".
+_BROKEN = (aiohttp.ClientError, OSError, ValueError, RuntimeError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Seconds, each more than 0; None waits for ever.
+
+    connect_s: name, TCP and TLS. first_byte_s: from the request to the first part of the reply that says something; a
+    reply that is not streamed comes whole at its end. idle_s: between two such parts, counted only while one is waited
+    for. exchange_s: from the request to the end of the reply, whatever comes meanwhile and whoever is slow.
+
+    Keep-alives (blank lines, comments, chunks without a message) say nothing: a request may be queued behind them for
+    first_byte_s (DeepSeek gives a queued request up after 10 minutes), and a reply may pause behind them for idle_s.
+    """
+
+    connect_s: float | None = 10.0
+    # The value that the official SDKs use; long answers that are not streamed need minutes.
+    first_byte_s: float | None = 600.0
+    idle_s: float | None = 120.0
+    # A bound for what never ends, not a pace: the longest single answers take about half of it.
+    exchange_s: float | None = 3600.0
+
+    def __post_init__(self) -> None:
+        for name in ("connect_s", "first_byte_s", "idle_s", "exchange_s"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, (int, float)) and value > 0):
+                raise UsageError(f"{name.removesuffix('_s')}_timeout_s: a number of seconds above 0 is needed, not {value!r}")
+
+
+class HttpClient:
+    """POSTs to one base URL. Cheap until first used."""
+
+    def __init__(
+        self, *, base_url: str, headers: Mapping[str, str], timeouts: Timeouts, proxy: str | None = None, trust_env: bool = False
+    ) -> None:
+        url = _checked(base_url)
+        self.base_url = base_url
+        self._base = url
+        self.headers = dict(headers)
+        self._timeouts = timeouts
+        self._proxy = proxy
+        self._trust_env = trust_env
+        self._sessions: dict[asyncio.AbstractEventLoop, tuple[aiohttp.ClientSession, AsyncGenerator[None, None]]] = {}
+
+    def url(self, path: str) -> URL:
+        """``path`` below the base URL, whose query (``?api-version=...``) is kept."""
+        return self._base.with_path(self._base.path.rstrip("/") + path, keep_query=True)
+
+    async def post(self, url: URL, body: bytes) -> Exchange:
+        """Send ``body`` and return the open reply, whose status is 2xx. The caller must ``close()`` it.
+
+        Raises ProviderError, UsageError for a header that HTTP does not allow. Cancelled, it leaves no connection.
+        """
+        session = self._session() or await self._open()
+        data = body if len(body) <= _BYTES_BODY_MAX else io.BytesIO(body)
+        watch = _Watch(self._timeouts, self.base_url)
+        try:
+            response = await session.post(url, data=data, allow_redirects=False, proxy=self._proxy)
+        except BaseException as error:
+            watch.stop()
+            if watch.expired_by(error) and watch.failure is not None:
+                raise watch.failure from error
+            if isinstance(error, (aiohttp.ClientError, OSError, ValueError)):  # OSError: TimeoutError is one
+                raise self._unsent(error) from error
+            raise
+        exchange = Exchange(response, watch, url)
+        if 200 <= response.status < 300:
+            return exchange
+        try:
+            body = await exchange.read_some(_ERROR_BODY_BYTES_MAX)
+        finally:
+            exchange.close()
+        raise http_error(response.status, response.headers, body, url=exchange.url, keyless="Authorization" not in self.headers)
+
+    async def aclose(self) -> None:
+        """Close every connection, of every event loop. Idempotent; a later ``post`` opens anew."""
+        sessions, self._sessions = self._sessions, {}
+        for loop, (_, keeper) in sessions.items():
+            if loop is asyncio.get_running_loop():
+                await keeper.aclose()
+            elif not loop.is_closed():
+                asyncio.run_coroutine_threadsafe(_aclose(keeper), loop)
+
+    def _session(self) -> aiohttp.ClientSession | None:
+        entry = self._sessions.get(asyncio.get_running_loop())
+        return entry[0] if entry else None
+
+    async def _open(self) -> aiohttp.ClientSession:
+        for loop in [loop for loop in self._sessions if loop.is_closed()]:
+            del self._sessions[loop]
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=self.headers,
+            timeout=aiohttp.ClientTimeout(total=None, connect=self._timeouts.connect_s),
+            trust_env=self._trust_env,
+        )
+        keeper = _keep(session)
+        self._sessions[asyncio.get_running_loop()] = (session, keeper)
+        await anext(keeper)
+        return session
+
+    def _unsent(self, error: Exception) -> ProviderError | UsageError:
+        """Why no reply came. The URL and what to check are in the message; headers never are."""
+        check = "check base_url, the network, and that the server is running"
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            text = f"no connection to {self.base_url} within {self._timeouts.connect_s} s; {check}"
+            return ProviderError(text, retryable=True, kind="timeout", code="connect_timeout")
+        if isinstance(error, aiohttp.ClientConnectorError):
+            return ProviderError(f"cannot connect to {self.base_url}: {error}; {check}", retryable=True, kind="connect")
+        if isinstance(error, aiohttp.ClientResponseError):
+            text = f"{self.base_url} did not answer in HTTP: {error.message}; check base_url"
+            return ProviderError(text, retryable=True, kind="malformed")
+        if isinstance(error, (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError)):
+            text = f"{self.base_url} closed the connection before it answered ({type(error).__name__})"
+            return ProviderError(text, retryable=True, kind="cut")
+        return UsageError(f"this request to {self.base_url} is not possible: {type(error).__name__}: {error}")
+
+
+class _Watch:
+    """The timer of one exchange: cheaper than one around every wait, and after the head it cancels nobody's task.
+
+    It fires at the shortest limit, or earlier where one is due, and looks: what is awaited may have changed meanwhile.
+    """
+
+    __slots__ = (
+        "_cancelling",
+        "_deadline",
+        "_ending",
+        "_loop",
+        "_task",
+        "_timeouts",
+        "_timer",
+        "_url",
+        "began",
+        "content",
+        "failure",
+        "waiting_since",
+    )
+
+    def __init__(self, timeouts: Timeouts, url: str) -> None:
+        self._timeouts = timeouts
+        self._url = url
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._cancelling = self._task.cancelling() if self._task is not None else 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._ending = False
+        self.failure: ProviderError | None = None
+        """Why this timer ended the exchange."""
+        self.content: aiohttp.StreamReader | None = None
+        """The body, once there is one. Before, the waiting task is cancelled, because there is nothing else to wake."""
+        self.began = False
+        """A first part of the reply was there that said something."""
+        now = self._loop.time()
+        self.waiting_since: float | None = now
+        """None while nobody waits: a slow consumer is no idle provider."""
+        self._deadline = now + (timeouts.exchange_s or math.inf)
+        self._look()
+
+    def wait(self) -> None:
+        """Somebody waits for the provider from now on."""
+        self.waiting_since = self._loop.time()
+
+    def ending(self, ending: bool) -> None:
+        """Whether only what may follow a finish reason is waited for."""
+        self._ending = ending
+        self.stop()
+        self._look()
+
+    def stop(self) -> None:
+        """Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def expired_by(self, error: BaseException) -> bool:
+        """Whether ``error`` is this timer's cancellation and nobody else's (as in ``asyncio.timeout``)."""
+        if self.failure is None or self._task is None:
+            return False
+        ours_alone = self._task.uncancel() <= self._cancelling
+        return ours_alone and isinstance(error, asyncio.CancelledError)
+
+    def _look(self) -> None:
+        first_s, idle_s = self._timeouts.first_byte_s or math.inf, self._timeouts.idle_s or math.inf
+        if self._ending:
+            idle_s = min(idle_s, _AFTER_FINISH_S)
+        limit_s = idle_s if self.began else first_s
+        now = self._loop.time()
+        since = now if self.waiting_since is None else self.waiting_since
+        self._timer = None
+        if now - since >= limit_s:
+            nothing, code = ("nothing more", "idle_timeout") if self.began else ("nothing", "first_byte_timeout")
+            self._expire(f"{self._url} sent {nothing} of an answer within {limit_s} s", code)
+        elif now >= self._deadline:
+            self._expire(f"the reply of {self._url} did not end within {self._timeouts.exchange_s} s", "exchange_timeout")
+        else:
+            next_at = min(since + limit_s, now + min(first_s, idle_s), self._deadline)
+            self._timer = self._loop.call_at(next_at, self._look) if next_at < math.inf else None
+
+    def _expire(self, text: str, code: str) -> None:
+        self.failure = ProviderError(text, retryable=True, kind="timeout", code=code)
+        if self.content is not None:
+            self.content.set_exception(self.failure)
+        elif self._task is not None:
+            self._task.cancel()
+
+
+class Exchange:
+    """The reply to one POST, open until ``close``. Not to be read by two tasks at once."""
+
+    __slots__ = ("_broken", "_content", "_response", "_since", "_url", "_watch")
+
+    def __init__(self, response: aiohttp.ClientResponse, watch: _Watch, url: URL) -> None:
+        self._url = url
+        self._response = response
+        self._content = watch.content = response.content
+        self._watch = watch
+        self._since = watch.waiting_since
+        """Since when the last block was waited for."""
+        self._broken: Exception | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the request went, without its query."""
+        return str(self._url.with_query(None))
+
+    @property
+    def content_type(self) -> str:
+        """The media type of the body, in lower case."""
+        return self._response.content_type
+
+    def ending(self, ending: bool) -> None:
+        """Whether a finish reason was read, after which there is little to wait for: then the idle time is short."""
+        self._watch.ending(ending)
+
+    async def read(self, *, heard: bool) -> bytes:
+        """The next block of the body, at least one byte; ``b""`` at its end.
+
+        heard: what was read last said something. Otherwise (and at first) the waiting for that goes on.
+        Raises ProviderError of kind ``cut`` when the connection broke, ``timeout`` when nothing came in time.
+        """
+        if self._broken is not None:
+            raise self._cut(self._broken)
+        watch = self._watch
+        if heard:
+            watch.began = True
+            watch.wait()
+        else:
+            watch.waiting_since = self._since
+        try:
+            block = await self._content.readany()
+        except _BROKEN as error:
+            return self._rest(error)
+        self._since, watch.waiting_since = watch.waiting_since, None
+        return block
+
+    async def read_some(self, bytes_max: int) -> bytes:
+        """The body up to about ``bytes_max`` bytes, or as much as came before it broke. Does not raise ProviderError."""
+        blocks: list[bytes] = []
+        size = 0
+        try:
+            while size < bytes_max and (block := await self.read(heard=bool(blocks))):
+                blocks.append(block)
+                size += len(block)
+        except ProviderError:
+            pass
+        return b"".join(blocks)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the end of the body is here, so that closing gives the connection back."""
+        return self._content.at_eof()
+
+    async def finish(self) -> None:
+        """The caller has all it needs: let the connection be used again if the body's end is there, or comes at once."""
+        try:
+            async with asyncio.timeout(_DRAIN_S):
+                while not self._content.at_eof() and await self._content.readany():
+                    pass
+        except (*_BROKEN, ProviderError):
+            pass  # it will be closed instead
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection at once unless the body was read to its end; then it is free already. Idempotent."""
+        self._watch.stop()
+        response = self._response
+        if response.closed:  # read to its end, or closed before
+            return
+        connection = response.connection
+        if connection is not None and connection.transport is not None:
+            # Not close(): over TLS that waits for the peer's goodbye, and before it for what is still to be sent.
+            connection.transport.abort()
+        response.close()
+
+    def _rest(self, error: Exception) -> bytes:
+        """What had arrived before the connection broke: it may hold the end of the reply. The break is kept for later."""
+        self._broken = error
+        self._content.set_exception(cast("Any", None))  # the reader refuses its buffer while it has an exception
+        rest = self._content.read_nowait()
+        if not rest:
+            raise self._cut(error)
+        return rest
+
+    def _cut(self, error: Exception) -> ProviderError:
+        text = f"the connection to {self.url} broke before the reply was complete ({type(error).__name__})"
+        return ProviderError(text, retryable=True, kind="cut")
+
+
+async def _keep(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
+    """Owns the session for its event loop.
+
+    The loop closes its generators when it shuts down, and when nobody refers to them any more: so a client that was
+    never closed leaves no connection, and no warning, behind.
+    """
+    try:
+        yield
+    finally:
+        await session.close()
+
+
+async def _aclose(keeper: AsyncGenerator[None, None]) -> None:
+    await keeper.aclose()
+
+
+def _checked(base_url: str) -> URL:
+    try:
+        url = URL(base_url)
+    except ValueError as error:
+        raise UsageError(f"base_url {base_url!r} is not a URL: {error}") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise UsageError(f"base_url {base_url!r} must start with http:// or https:// and name a host")
+    return url

@@ -1,0 +1,310 @@
+"""The commands and their options. What they do is in a module of its own each, imported when it is needed.
+
+Nothing here imports the runtime: `interlock --help` and completion cost what typer costs.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from ... import __version__
+
+if TYPE_CHECKING:
+    from .settings import Settings
+
+app = typer.Typer(
+    name="interlock",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    # Plain help: it needs no rich, reads the same in a pipe and in 40 columns, and its examples can be copied.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+config_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="What is set, where, and what it means.")
+app.add_typer(config_app, name="config")
+
+
+def _examples(*lines: str) -> str:
+    """Shown as they are under the options; the tests run each one."""
+    return "\n\n".join(["\b\nExamples:\n" + "\n".join(f"  $ {line}" for line in lines)])
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"interlock {__version__}")
+        raise typer.Exit
+
+
+def _exit(command: Callable[[Settings], int], **flags: object) -> NoReturn:
+    """Run ``command`` with the settings. flags: by key, a dot written as two underscores; None is not given."""
+    from .exits import guarded
+    from .settings import Settings
+
+    def guided() -> int:
+        return command(Settings.load({key.replace("__", "."): value for key, value in flags.items()}))
+
+    raise typer.Exit(guarded(guided))
+
+
+def _sessions(incomplete: str) -> Iterable[str]:
+    """For completion: nothing at all where anything is wrong, for nobody asked a question."""
+    try:
+        from .sessions import ids
+        from .settings import Settings
+
+        return [found for found in ids(Settings.load()) if found.startswith(incomplete)]
+    except Exception:
+        return []
+
+
+def _keys(incomplete: str) -> Iterable[str]:
+    from .settings import SCHEMA
+
+    return [key for key in SCHEMA if key.startswith(incomplete)]
+
+
+class ExportFormat(enum.StrEnum):
+    """What `interlock export` writes."""
+
+    json = "json"
+    jsonl = "jsonl"
+    markdown = "markdown"
+
+
+Model = Annotated[str | None, typer.Option(metavar="SPEC", help="openai:NAME, ..., or auto; see interlock models. [env: INTERLOCK_MODEL]")]
+Journal = Annotated[str | None, typer.Option(metavar="URL", help="Where sessions are kept, as a URL. [env: INTERLOCK_JOURNAL]")]
+SessionId = Annotated[
+    str | None, typer.Argument(help="A session, or the beginning of its id; the newest if left out.", autocompletion=_sessions)
+]
+Json = Annotated[bool, typer.Option("--json", help="For programs: JSON.")]
+
+
+@app.callback(epilog=_examples("interlock --version"))
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False,
+) -> None:
+    """A runtime for tool-calling agents in which a tool call runs at most once.
+
+    `interlock demo` shows it at work, without a key and without a network.
+    """
+
+
+@app.command(
+    epilog=_examples(
+        'interlock run "Which of these files is the newest?"',
+        'git diff | interlock run "Review this change."',
+        'interlock run --session chat-42 --deadline 5m "Go on."',
+        'interlock run --json "What is in this directory?"',
+    )
+)
+def run(
+    prompt: Annotated[str | None, typer.Argument(help="What to do. What is piped in joins it as context.")] = None,
+    model: Model = None,
+    session: Annotated[
+        str | None, typer.Option(metavar="ID", help="The session to continue; a new one if left out.", autocompletion=_sessions)
+    ] = None,
+    journal: Journal = None,
+    max_requests: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Model requests before exit code 12; 100 unless set.")
+    ] = None,
+    deadline: Annotated[str | None, typer.Option(metavar="TIME", help="Time before exit code 12: 90, 90s, 5m, 1h.")] = None,
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What the model is told first, in place of Interlock's own words.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One event per line, as JSON.")] = False,
+) -> None:
+    """Run a prompt with read-only tools for the working directory.
+
+    Text goes to stdout, everything else to stderr. Exit codes: 0 answered, 1 error, 2 usage, 3 refused (busy session), 4 provider,
+    5 journal, 10 incomplete, 11 refused by the model, 12 limit, 13 waiting for a person, 129 hangup, 130 Ctrl-C, 141 closed pipe,
+    143 SIGTERM. Ctrl-C cancels the run and keeps the session; a second one ends at once.
+    """
+
+    def command(settings: Settings) -> int:
+        from .run import RunOptions
+        from .run import run as run_prompt
+
+        return run_prompt(RunOptions(prompt=prompt, session=session, as_json=as_json), settings)
+
+    _exit(command, model=model, journal=journal, system=system, limits__requests=max_requests, limits__deadline_s=deadline)
+
+
+@app.command(epilog=_examples("interlock demo --seed 3 --fast", "interlock demo --model auto"))
+def demo(
+    seed: Annotated[int, typer.Option(metavar="N", help="Other invoices, and other faults of the model.")] = 0,
+    fast: Annotated[bool, typer.Option("--fast", help="Without the pauses that make it readable.")] = False,
+    folder: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="An empty or new folder to work in; a temporary one if left out.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="SPEC", help="Give the job to a model of yours instead of the script: a spec, or auto.")
+    ] = None,
+) -> None:
+    """Watch an agent do a small real job: pay what is due, and write a report. Needs no key and no network."""
+
+    def command(settings: Settings) -> int:
+        from ..demo import demo as play
+        from ..finding import AUTO, auto_model
+
+        chosen, found = auto_model(servers=settings.texts("local_servers")) if model == AUTO else (model, "")
+        return play(seed=seed, fast=fast, folder=folder, model=chosen, found=found)
+
+    _exit(command)
+
+
+@app.command(epilog=_examples("interlock sessions", "interlock sessions --json"))
+def sessions(
+    journal: Journal = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="How many, newest first.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """List the sessions: running, idle, or abandoned by a process that died."""
+
+    def command(settings: Settings) -> int:
+        from .sessions import listing
+
+        return listing(settings, limit=limit, as_json=as_json)
+
+    _exit(command, journal=journal)
+
+
+@app.command(epilog=_examples("interlock show", "interlock show chat-42 --full"))
+def show(
+    session: SessionId = None,
+    journal: Journal = None,
+    full: Annotated[bool, typer.Option("--full", help="Tool results in full.")] = False,
+) -> None:
+    """Show a session's transcript."""
+
+    def command(settings: Settings) -> int:
+        from .sessions import show as show_session
+
+        return show_session(settings, session, full=full)
+
+    _exit(command, journal=journal)
+
+
+@app.command(epilog=_examples("interlock log chat-42", "interlock log chat-42 --json"))
+def log(
+    session: SessionId = None,
+    journal: Journal = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with each new record, until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One record per line, as JSON.")] = False,
+) -> None:
+    """Show a session's records, in the order in which they were written."""
+
+    def command(settings: Settings) -> int:
+        from .sessions import log as log_session
+
+        return log_session(settings, session, follow=follow, as_json=as_json)
+
+    _exit(command, journal=journal)
+
+
+@app.command(
+    epilog=_examples("interlock export chat-42 --format markdown", "interlock export chat-42 --format jsonl --output chat-42.jsonl")
+)
+def export(
+    session: SessionId = None,
+    journal: Journal = None,
+    format: Annotated[
+        ExportFormat, typer.Option(metavar="FORM", help="json: the transcript; jsonl: every record; markdown: to read.")
+    ] = ExportFormat.json,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="A new file; stdout if left out.")] = None,
+) -> None:
+    """Write a session as a document."""
+
+    def command(settings: Settings) -> int:
+        from .sessions import export as export_session
+
+        return export_session(settings, session, form=format.value, output=output)
+
+    _exit(command, journal=journal)
+
+
+@app.command(epilog=_examples("interlock delete chat-42 --yes"))
+def delete(
+    session: Annotated[str, typer.Argument(help="A session, or the beginning of its id.", autocompletion=_sessions)],
+    journal: Journal = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete a session and everything in it, for good."""
+
+    def command(settings: Settings) -> int:
+        from .sessions import delete as delete_session
+
+        return delete_session(settings, session, yes=yes)
+
+    _exit(command, journal=journal)
+
+
+@app.command(epilog=_examples("interlock onion", "interlock onion --json"))
+def onion(as_json: Json = False) -> None:
+    """Show the layers around every model request and every tool call, outermost first."""
+
+    def command(settings: Settings) -> int:
+        from .layers import onion as print_onion
+
+        return print_onion(as_json=as_json)
+
+    _exit(command)
+
+
+@app.command(epilog=_examples("interlock models", "interlock models --json"))
+def models(as_json: Json = False) -> None:
+    """Show how models are named, which keys are set, and which local servers answer."""
+
+    def command(settings: Settings) -> int:
+        from .models import models as list_models
+
+        return list_models(settings, as_json=as_json)
+
+    _exit(command)
+
+
+@app.command(epilog=_examples("interlock doctor", "interlock doctor --json"))
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="One check per line, as JSON.")] = False) -> None:
+    """Check versions, settings, keys, endpoints, local servers, the journal and the onion.
+
+    Keys are said to be set or not, and never shown. Exit code 1 means that something that a run needs is broken.
+    """
+    from .exits import guarded
+
+    def command() -> int:
+        from .doctor import doctor as check
+
+        return check(as_json=as_json)
+
+    raise typer.Exit(guarded(command))
+
+
+@config_app.command("show", epilog=_examples("interlock config show", "interlock config show --json"))
+def config_show(as_json: Json = False) -> None:
+    """Show every setting with its value, and where that comes from."""
+
+    def command(settings: Settings) -> int:
+        from .config import show as show_settings
+
+        return show_settings(settings, as_json=as_json)
+
+    _exit(command)
+
+
+@config_app.command("explain", epilog=_examples("interlock config explain model", "interlock config explain limits.requests --json"))
+def config_explain(
+    key: Annotated[str, typer.Argument(help="A setting, such as limits.requests.", autocompletion=_keys)],
+    as_json: Json = False,
+) -> None:
+    """Explain one setting: its value, where it comes from, what it means, what else set it, and how to set it."""
+
+    def command(settings: Settings) -> int:
+        from .config import explain
+
+        return explain(settings, key, as_json=as_json)
+
+    _exit(command)

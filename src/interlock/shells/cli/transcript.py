@@ -1,0 +1,174 @@
+"""A session for reading: as a conversation, as lines of records, as a document."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from ... import __version__
+from ...journal import SessionInfo
+from ...journal.transcript import Transcript
+from ...journal.usage import usage_of
+from ...messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage, text_of
+from ...records import (
+    ExtensionNoted,
+    HandlerStarted,
+    MessagesImported,
+    ModelStepEnded,
+    ModelStepFailed,
+    ModelStepStarted,
+    QuestionAnswered,
+    Record,
+    Row,
+    RunCancelled,
+    RunEnded,
+    RunStarted,
+    SessionOpened,
+    SteeringReceived,
+    ToolLateResult,
+    ToolStepEnded,
+    ToolStepStarted,
+    ToolStepSuspended,
+)
+from .jsonl import row_object, usage_object
+
+__all__ = ["Format", "exported", "record_line", "shown"]
+
+# A tool's result that is longer is shown by its beginning; --full shows it all.
+LINES_SHOWN = 12
+
+
+class Format(enum.Enum):
+    """What ``interlock export`` writes."""
+
+    JSON = "json"
+    JSONL = "jsonl"
+    MARKDOWN = "markdown"
+
+
+def shown(rows: Sequence[Row], *, full: bool) -> Iterator[tuple[str, str]]:
+    """Each paragraph of the conversation with its style."""
+    for message in _messages(rows):
+        match message:
+            case SystemMessage():
+                yield f"system: {message.content}\n", "dim"
+            case UserMessage():
+                yield f"> {text_of(message.content)}\n", "bold"
+            case AssistantMessage():
+                if message.content.strip():
+                    yield message.content.strip() + (" (incomplete: this is no answer)" if message.incomplete else "") + "\n", ""
+                for call in message.tool_calls:
+                    yield f"→ {call.name} {call.arguments}", "cyan"
+            case ToolMessage():
+                sign = f"✗ (effect: {message.effect})" if message.failed else "✓"
+                yield f"{sign} {message.name}: {_beginning(text_of(message.content), full=full)}\n", "red" if message.failed else "green"
+    for ended in (row.record for row in rows[-1:]):
+        if isinstance(ended, RunEnded) and ended.outcome.value != "completed":
+            yield f"{ended.outcome.value} ({ended.reason})", "bold red"
+
+
+def record_line(row: Row) -> str:
+    """One record on one line: its number, its time, its kind, and what it says in short."""
+    at = datetime.fromtimestamp(row.at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    return f"{row.seq:>5}  {at}  {type(row.record).__name__:17}  {' '.join(_said(row.record).split())}"
+
+
+def exported(info: SessionInfo, rows: Sequence[Row], *, form: Format) -> str:
+    """The whole session as a document that ends with a line break."""
+    match form:
+        case Format.JSONL:
+            return "".join(msgspec.json.encode(row_object(row), enc_hook=str).decode() + "\n" for row in rows)
+        case Format.JSON:
+            return json.dumps(_document(info, rows), indent=2, ensure_ascii=False) + "\n"
+        case Format.MARKDOWN:
+            return _markdown(info, rows)
+
+
+def _document(info: SessionInfo, rows: Sequence[Row]) -> dict[str, Any]:
+    ended = [row.record for row in rows if isinstance(row.record, RunEnded)]
+    return {
+        "interlock": __version__,
+        "session": {"id": info.session_id, "state": info.state, "created_at": info.created_at, "updated_at": info.updated_at},
+        "messages": msgspec.to_builtins(_messages(rows), enc_hook=str),
+        "runs": [{"run_id": run.run_id, "outcome": run.outcome.value, "reason": run.reason} for run in ended],
+        "usage": usage_object(usage_of(rows)),
+    }
+
+
+def _markdown(info: SessionInfo, rows: Sequence[Row]) -> str:
+    parts = [f"# Session {info.session_id}", f"{datetime.fromtimestamp(info.created_at, UTC):%Y-%m-%d %H:%M} UTC, {info.rows} records."]
+    for message in _messages(rows):
+        match message:
+            case SystemMessage():
+                parts += ["## System", message.content]
+            case UserMessage():
+                parts += ["## User", text_of(message.content)]
+            case AssistantMessage():
+                parts.append("## Assistant (incomplete: this is no answer)" if message.incomplete else "## Assistant")
+                if message.content.strip():
+                    parts.append(message.content.strip())
+                parts += [f"Calls `{call.name}`:\n\n{_fenced(call.arguments, 'json')}" for call in message.tool_calls]
+            case ToolMessage():
+                failed = f" (failed, effect: {message.effect})" if message.failed else ""
+                parts += [f"### {message.name}{failed}", _fenced(text_of(message.content))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """``text`` in a fence that nothing in it can close."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _messages(rows: Sequence[Row]) -> tuple[Message, ...]:
+    return Transcript(row.record for row in rows).snapshot()
+
+
+def _beginning(text: str, *, full: bool) -> str:
+    lines = text.splitlines()
+    if full or len(lines) <= LINES_SHOWN:
+        return text
+    return "\n".join([*lines[:LINES_SHOWN], f"  ... {len(lines) - LINES_SHOWN} more lines (--full)"])
+
+
+def _said(record: Record) -> str:
+    # A record of a later version is shown by its name alone.
+    return _SAID.get(type(record), lambda _: "")(record)
+
+
+def _model_said(record: ModelStepEnded) -> str:
+    calls = ", ".join(f"{call.name} {call.arguments}" for call in record.message.tool_calls)
+    code = f" ({record.code})" if record.code else ""
+    return f"{record.verdict.value}{code}: {calls or record.message.content}"
+
+
+def _tool_said(record: ToolStepEnded) -> str:
+    said = text_of(record.message.content)
+    return f"{record.key} {record.message.name} {record.code} by {record.decided_by}, effect {record.effect}: {said}"
+
+
+_SAID: dict[type[Any], Callable[[Any], str]] = {
+    SessionOpened: lambda record: f"epoch {record.epoch}",
+    MessagesImported: lambda record: f"{len(record.messages)} messages",
+    RunStarted: lambda record: f"{record.run_id}: {text_of(record.prompt.content)}",
+    ModelStepStarted: lambda record: f"turn {record.turn}, attempt {record.attempt}",
+    ModelStepEnded: _model_said,
+    ModelStepFailed: lambda record: f"{record.kind}: {record.message}",
+    ToolStepStarted: lambda record: record.key,
+    HandlerStarted: lambda record: f"{record.key} {record.arguments}",
+    ToolStepEnded: _tool_said,
+    ToolStepSuspended: lambda record: f"{record.key}: {record.question}",
+    QuestionAnswered: lambda record: f"{record.key}: {record.answer!r}",
+    ToolLateResult: lambda record: f"{record.key}: {record.content}",
+    SteeringReceived: lambda record: text_of(record.message.content),
+    ExtensionNoted: lambda record: f"{record.extension}: {record.data!r}",
+    RunCancelled: lambda record: f"{record.outcome.value} ({record.reason})",
+    RunEnded: lambda record: f"{record.outcome.value} ({record.reason})",
+}

@@ -1,0 +1,71 @@
+"""For tests of agents and tools: scripted models, in memory and on a real socket.
+
+Names are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .model import ScriptedModel
+    from .script import Frame, Handler, Step, call, calls, cut, eof, error, error_object, hold, raw, reasoning, repeat, text, when
+    from .wire import WireRequest, WireServer
+
+_HOME = {
+    ".model": ("ScriptedModel",),
+    ".script": (
+        "Frame",
+        "Handler",
+        "Step",
+        "call",
+        "calls",
+        "cut",
+        "eof",
+        "error",
+        "error_object",
+        "hold",
+        "raw",
+        "reasoning",
+        "repeat",
+        "text",
+        "when",
+    ),
+    ".wire": ("WireRequest", "WireServer"),
+}
+_WHERE = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [
+    "Frame",
+    "Handler",
+    "ScriptedModel",
+    "Step",
+    "WireRequest",
+    "WireServer",
+    "call",
+    "calls",
+    "cut",
+    "eof",
+    "error",
+    "error_object",
+    "hold",
+    "raw",
+    "reasoning",
+    "repeat",
+    "text",
+    "when",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _WHERE.get(name)
+    if home is None:
+        raise AttributeError(f"module 'interlock.testing' has no attribute {name!r}")
+    value = getattr(import_module(home, __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,55 @@
+"""Every scenario, played four ways: streamed, with plain replies, on a SQLite journal, and with every word replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from . import at_once, faults, layers, mixtures, replies
+from .play import Play, Scenario, play
+from .words import RandomWords, Words
+
+SCENARIOS: list[Scenario] = [*layers.SCENARIOS, *replies.SCENARIOS, *faults.SCENARIOS, *at_once.SCENARIOS, *mixtures.SCENARIOS]
+EACH = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+PLAIN = [scenario for scenario in SCENARIOS if scenario.plain]
+# A play waits for events, never for time; this is for one that hangs.
+SECONDS = 10
+
+
+def played(scenario: Scenario, words: Words, *, streamed: bool, plain: bool = False, folder: Path | None = None) -> Play:
+    async def main() -> Play:
+        async with asyncio.timeout(SECONDS):
+            return await play(scenario, words, streamed=streamed, plain=plain, folder=folder)
+
+    return asyncio.run(main())
+
+
+def test_every_scenario_has_a_name_of_its_own() -> None:
+    names = [scenario.name for scenario in SCENARIOS]
+    assert len(set(names)) == len(names)
+
+
+@EACH
+def test_streamed(scenario: Scenario) -> None:
+    assert played(scenario, Words(), streamed=True).complaints() == []
+
+
+@pytest.mark.parametrize("scenario", PLAIN, ids=lambda scenario: scenario.name)
+def test_with_plain_replies(scenario: Scenario) -> None:
+    assert played(scenario, Words(), streamed=False, plain=True).complaints() == []
+
+
+@EACH
+def test_on_a_sqlite_journal(scenario: Scenario, tmp_path: Path) -> None:
+    assert played(scenario, Words(), streamed=True, folder=tmp_path).complaints() == []
+
+
+@EACH
+def test_with_random_names_ids_and_texts(scenario: Scenario) -> None:
+    seed = random.randrange(2**32)
+    print(f"{seed=}")
+    streamed = bool(seed % 2) or not scenario.plain
+    assert played(scenario, RandomWords(seed), streamed=streamed, plain=not streamed).complaints() == []
