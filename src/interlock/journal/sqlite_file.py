@@ -123,7 +123,10 @@ def _prepare(connection: sqlite3.Connection, path: str, busy_s: float) -> None:
     deadline = time.monotonic() + busy_s
     while True:
         try:
+            # One snapshot: another process may be making the tables just now, between any two of these reads.
+            connection.execute("BEGIN")
             _check_identity(connection, path)
+            connection.execute("COMMIT")
             if connection.execute("PRAGMA journal_mode=WAL").fetchone()[0] != "wal":
                 raise JournalError(f"journal {path}: its file system has no shared memory for a WAL; use a local disk")
             _create_tables(connection, path)
