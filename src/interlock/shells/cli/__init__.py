@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import TextIO
 
@@ -25,7 +26,10 @@ def main() -> int:
         return 130
     sys.stdout = _writable(sys.stdout)
     sys.stderr = _writable(sys.stderr)
-    app(prog_name="interlock", terminal_width=help_width())
+    try:
+        app(prog_name="interlock", terminal_width=help_width())
+    finally:  # what is left is the interpreter's own end, which would answer Ctrl-C with a traceback
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return 0
 
 
