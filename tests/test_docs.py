@@ -128,8 +128,6 @@ def perform(code: str, name: str, namespace: dict[str, Any]) -> None:
 @pytest.mark.parametrize("block", python_blocks(), ids=lambda block: f"{block.page}:{block.line}")
 def test_every_python_block_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    if block.marks and block.marks[0].startswith("skip: "):
-        pytest.skip(block.marks[0])
     printed = execute(chain(block))
     shown = output_of(block)
     if shown is not None:
