@@ -29,6 +29,8 @@ TRAITS = {
     "serial": Traits(parallel=False),
     "rerun": Traits(on_crash="rerun"),
     "serial_rerun": Traits(parallel=False, on_crash="rerun"),
+    "asked": Traits(reconcile=True),
+    "asked_rerun": Traits(parallel=False, on_crash="rerun", reconcile=True),
 }
 OFFERED = frozenset(TRAITS)
 

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .agent import Agent, AgentRunConfig, Session
+    from .agent import Agent, AgentRunConfig, Allow, Deny, Edit, ResumePlan, Session
     from .errors import (
         AlreadyDelegated,
         CommandRefused,
@@ -32,13 +32,15 @@ if TYPE_CHECKING:
     )
     from .extensions.base import AgentExtension, RunContext, Stop, Suspended, extension
     from .records import Limits, Outcome, RunResult
-    from .tools import Tool, tool
+    from .tools import Tool, did_not_happen, happened, tool, unknown
     from .tools.context import current_tool_call_id
 
 __version__ = "0.1.0"
 
 _HOME = {
     ".agent": ("Agent", "AgentRunConfig", "Session"),
+    ".agent.answers": ("Allow", "Deny", "Edit"),
+    ".agent.plan": ("ResumePlan",),
     ".errors": (
         "AlreadyDelegated",
         "CommandRefused",
@@ -60,7 +62,7 @@ _HOME = {
     ),
     ".extensions.base": ("AgentExtension", "RunContext", "Stop", "Suspended", "extension"),
     ".records": ("Limits", "Outcome", "RunResult"),
-    ".tools": ("Tool", "tool"),
+    ".tools": ("Tool", "did_not_happen", "happened", "tool", "unknown"),
     ".tools.context": ("current_tool_call_id",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
@@ -69,9 +71,12 @@ __all__ = [
     "Agent",
     "AgentExtension",
     "AgentRunConfig",
+    "Allow",
     "AlreadyDelegated",
     "CommandRefused",
+    "Deny",
     "Diverged",
+    "Edit",
     "Fatal",
     "InterlockError",
     "JournalConflict",
@@ -82,6 +87,7 @@ __all__ = [
     "Outcome",
     "ProtocolError",
     "ProviderError",
+    "ResumePlan",
     "RunContext",
     "RunNotCompleted",
     "RunResult",
@@ -95,8 +101,11 @@ __all__ = [
     "ToolTimeout",
     "UsageError",
     "current_tool_call_id",
+    "did_not_happen",
     "extension",
+    "happened",
     "tool",
+    "unknown",
 ]
 
 

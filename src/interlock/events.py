@@ -129,11 +129,12 @@ class ToolFinished(Struct, frozen=True, kw_only=True):
 
 
 class ToolSuspended(Struct, frozen=True, kw_only=True):
-    """A call waits for a person."""
+    """A call waits for a person. question_id: what ``answer`` takes."""
 
     call: ToolCall
     key: str
     question: str
+    question_id: str
 
 
 class SteeringLanded(Struct, frozen=True, kw_only=True):

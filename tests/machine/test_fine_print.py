@@ -73,7 +73,7 @@ def test_a_question_is_answered_once_and_the_second_answer_is_refused_as_a_comma
     story = Story().replies("", tool_call("a")).enters(0)
     story.add(suspended(story.call(0), "q"))
     story.add(admit(story.state, Answer(question_id="q", answer=True)))
-    with pytest.raises(CommandRefused, match="no open question"):
+    with pytest.raises(CommandRefused, match="answered already"):
         admit(story.state, Answer(question_id="q", answer=False))
 
 

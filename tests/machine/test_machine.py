@@ -12,7 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.errors import ProtocolError
-from interlock.machine import TRANSITIONS, CallModel, EndRun, Phase, Progress, RunTool, SettleTool, State, apply, decide, fold
+from interlock.machine import (
+    TRANSITIONS,
+    UNDER_WAY,
+    CallModel,
+    EndRun,
+    Phase,
+    Progress,
+    Reconcile,
+    RunTool,
+    SettleTool,
+    State,
+    apply,
+    decide,
+    fold,
+)
 from interlock.messages import StopReason
 from interlock.records import (
     Ending,
@@ -23,6 +37,8 @@ from interlock.records import (
     ModelStepEnded,
     ModelStepStarted,
     Outcome,
+    ReconcileEnded,
+    ReconcileStarted,
     Record,
     RunCancelled,
     RunEnded,
@@ -30,6 +46,7 @@ from interlock.records import (
     ToolLateResult,
     ToolStepEnded,
     ToolStepStarted,
+    Traits,
 )
 from machine_facts import (
     TRAITS,
@@ -88,6 +105,8 @@ def record_of(kind: type[Any], state: State) -> Record:
         ToolStepEnded: result_of(calls[0]),
         type(suspended(calls[0])): suspended(calls[0]),
         type(answered(calls[0])): answered(calls[0]),
+        ReconcileStarted: ReconcileStarted(key=calls[0].key),
+        ReconcileEnded: ReconcileEnded(key=calls[0].key, found="unknown"),
         ToolLateResult: ToolLateResult(key="r/0/0"),
         type(steering()): steering(),
         ExtensionNoted: ExtensionNoted(extension="x", version=1, data=1),
@@ -110,7 +129,7 @@ def test_every_pair_of_phase_and_record_is_decided_and_the_missing_ones_leave_th
     if row is None:
         with pytest.raises(ProtocolError, match="cannot follow"):
             apply(state, record)
-    elif kind.__name__ == "QuestionAnswered":
+    elif kind.__name__ in ("QuestionAnswered", "ReconcileStarted", "ReconcileEnded"):
         with pytest.raises(ProtocolError):  # nothing is being asked in this state
             apply(state, record)
     else:
@@ -158,7 +177,8 @@ class Walk:
         assert after.phase in TRANSITIONS[before.phase, type(record)][1]
         progress = Counter(call.progress for call in after.calls.values())
         open_calls = len(after.calls) - progress[Progress.DONE]
-        assert (after.unsettled, after.unstarted) == (open_calls, open_calls - progress[Progress.RUNNING])
+        under_way = progress[Progress.RUNNING] + progress[Progress.RECONCILING]
+        assert (after.unsettled, after.unstarted) == (open_calls, open_calls - under_way)
         self.state = after
         self.records.append(record)
         self.passed.append((before, record, after))
@@ -185,6 +205,8 @@ class Walk:
                 self.add(ModelStepStarted(turn=action.turn, attempt=action.attempt))
             case RunTool():
                 self.add(ToolStepStarted(key=action.call.key))
+            case Reconcile():
+                self.add(ReconcileStarted(key=action.call.key))
             case SettleTool() | EndRun():
                 self.add(action.record)
 
@@ -233,18 +255,24 @@ class Walk:
 
     def tools_go_on(self, faults: bool) -> None:
         state, rng = self.state, self.rng
+        asked = [call for call in state.calls.values() if call.progress is Progress.RECONCILING]
+        if asked:
+            call, found = asked[0], rng.choice(["happened", "did_not_happen", "unknown"])
+            self.add(result_of(call) if found == "happened" else ReconcileEnded(key=call.key, found=found))
+            return
         running = [call for call in state.calls.values() if call.progress is Progress.RUNNING]
         waiting = [call for call in state.calls.values() if call.progress is Progress.WAITING]
         assert running or waiting, "stuck: nothing runs, nobody is asked, and nothing is to be started"
         if not running:
-            self.add(answered(rng.choice(waiting)))
+            call, verdict = rng.choice(waiting), rng.choice(["answer", "answer", "edit", "deny", "expire"])
+            self.add(msgspec.structs.replace(answered(call, {"x": 1} if verdict == "edit" else "yes"), verdict=verdict))
             return
         call = rng.choice(running)
         children = [c for c in state.calls.values() if c.parent == call.key]
         if any(c.progress is Progress.RUNNING for c in children):
             call = next(c for c in children if c.progress is Progress.RUNNING)
         roll = rng.random()
-        if faults and roll < 0.1 and not call.starts and call.parent is None:
+        if faults and roll < 0.1 and call.starts < call.may_start and call.parent is None:
             self.add(suspended(call, f"q{len(self.records)}"))
         elif faults and roll < 0.2 and call.key.count("/") < 4:
             self.add(nested_started(call.key, sum(c.parent == call.key for c in state.calls.values()), rng.choice(list(TRAITS))))
@@ -278,7 +306,8 @@ class Walk:
                 assert settled[f"{run}:{record.key}"] == 1
                 started = starts[f"{run}:{record.key}"] > 0
                 if started and record.decided_by == "runtime":
-                    assert record.effect == "unknown", "a handler had started, and the runtime said that nothing happened"
+                    wanted = "none" if before.calls[record.key].found == "did_not_happen" else "unknown"
+                    assert record.effect == wanted, "a handler had started, and the runtime said that nothing happened"
             if before.phase is Phase.TOOLS and after.phase is not Phase.TOOLS:
                 assert all(settled[f"{run}:{key}"] == 1 for key in before.calls)
 
@@ -291,25 +320,30 @@ class Walk:
         for key, call in state.calls.items():
             now = after.calls[key]
             child_started = any(c.starts and c.key.startswith(key + "/") for c in state.calls.values())
-            if call.progress is not Progress.RUNNING:
+            traits = TRAITS.get(call.call.name, Traits())
+            if call.progress not in UNDER_WAY:
                 assert now == call
             elif call.parent is not None:
                 assert now.progress is Progress.LOST
-            elif call.starts and TRAITS[call.call.name].on_crash == "rerun":
+            elif call.starts and traits.on_crash == "rerun" and not traits.reconcile:
                 assert (now.progress, now.may_start) == (Progress.PENDING, call.starts + 1)
             elif call.starts or child_started:
                 assert now.progress is Progress.LOST
             else:
                 assert (now.progress, now.may_start) == (Progress.PENDING, 1)
         superseded = after if after.ending is not None else apply(after, RunCancelled(outcome=Outcome.INCOMPLETE, reason="superseded"))
-        for _ in range(len(after.calls) + 2):
+        for _ in range(2 * len(after.calls) + 2):
             for action in decide(superseded)[:1]:
+                if isinstance(action, Reconcile):  # a question, which has no effect
+                    superseded = apply(superseded, ReconcileStarted(key=action.call.key))
+                    superseded = apply(superseded, ReconcileEnded(key=action.call.key, found="unknown"))
+                    continue
                 assert isinstance(action, SettleTool | EndRun), "a run that is being ended starts nothing"
                 if isinstance(action, SettleTool):
                     call = superseded.calls[action.record.key]
                     touched = call.starts or any(c.starts and c.key.startswith(call.key + "/") for c in superseded.calls.values())
                     if call.starts:
-                        assert action.record.effect == "unknown"
+                        assert action.record.effect == ("none" if call.found == "did_not_happen" else "unknown")
                     elif not touched:
                         assert action.record.effect == "none"
                 superseded = apply(superseded, action.record)

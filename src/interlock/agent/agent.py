@@ -25,6 +25,7 @@ from .session import Session
 
 if TYPE_CHECKING:
     from ..driver.setup import Parts
+    from .plan import ResumePlan
     from .sync import LoopThread
 
 logger = logging.getLogger("interlock.agent")
@@ -142,6 +143,10 @@ class Agent:
     async def resume(self) -> RunResult:
         """Go on with the open run of the agent's own session. See ``Session.resume``."""
         return await self._session(None).resume()
+
+    async def explain(self) -> ResumePlan:
+        """What ``resume`` would do, without doing it. See ``Session.explain``."""
+        return await self._session(None).explain()
 
     async def answer(self, question_id: str, answer: Any = True) -> RunResult:
         """Answer a question of the agent's own session. See ``Session.answer``."""

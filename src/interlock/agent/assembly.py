@@ -127,11 +127,15 @@ def _tools(tools: Iterable[Any], onion: Sequence[AgentExtension]) -> tuple[dict[
     return named, brought_by
 
 
-def _fingerprint(model: Model, tools: dict[str, Tool], system_prompt: str) -> str:
-    """A digest of what decides a run's course and may differ when it is resumed."""
-    name = getattr(model, "name", type(model).__name__)
-    shown = [(tool.name, tool.description, tool.parameters) for tool in tools.values()]
-    return hashlib.sha256(msgspec.json.encode((str(name), shown, clean(system_prompt)), order="sorted")).hexdigest()[:16]
+def _fingerprint(model: Model, tools: dict[str, Tool], system_prompt: str) -> dict[str, str]:
+    """What decides a run's course and may differ when it is resumed: see ``RunStarted``."""
+    name = clean(str(getattr(model, "name", type(model).__name__)))
+    shown = {f"tool {tool.name}": _digest((tool.name, tool.description, tool.parameters)) for tool in tools.values()}
+    return {"model": name, "system": _digest(clean(system_prompt)), **shown}
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:12]
 
 
 def _check_size(size: int, limits: Limits, what: str) -> None:

@@ -7,8 +7,6 @@ import os
 from collections.abc import AsyncGenerator, Iterable, Set
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
-
 from .. import __version__
 from ..driver.buffer import EventBuffer
 from ..driver.run import Prepared, Run
@@ -16,11 +14,13 @@ from ..driver.session import LiveSession
 from ..driver.setup import RunConfig
 from ..errors import CommandRefused, NothingToResume, SessionBusy, UsageError
 from ..events import Event
-from ..machine import Answer, Cancel, Command, Import, StartRun, Steer
-from ..messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage, clean_tree
+from ..machine import Cancel, Command, Import, StartRun, Steer
+from ..messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from ..messages.validity import Ambiguous, IllTyped, repair, well_typed
 from ..records import Limits, Row, RunResult
+from .answers import answer_of
 from .config import AgentRunConfig, check_id
+from .plan import ResumePlan, plan_of
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -65,28 +65,45 @@ class Session:
     async def resume(self) -> RunResult:
         """Go on with the run that is open: after a crash, a failed model step, or while it waits (the WAITING result again).
 
-        Raises NothingToResume if no run is open, and what ``run`` raises.
+        What each call that was open becomes, ``explain`` says beforehand. A question that has expired is a denial. The limits
+        and traits of the run are those it was begun with; what else is different now is logged as a WARNING.
+
+        Raises NothingToResume if no run is open (also for an unknown session), CommandRefused if the run was begun with a
+        tool that this agent does not have (nothing is recorded), SessionBusy, and what ``run`` raises.
         """
         await self._free()
         live, run = self._claim(self._config, buffer=None)
         return await _finish(live, run, None)
 
-    async def answer(self, question_id: str, answer: Any = True) -> RunResult:
-        """Answer an open question of a WAITING run and go on with it, in any process.
+    async def explain(self) -> ResumePlan:
+        """What ``resume`` would do, without doing it: nothing is claimed, written or sent.
 
-        question_id: of ``result.questions``. answer: anything JSON-able; the layer that asked reads it as ``context.answer``
-        and decides what it means. Returns and raises what ``run`` does; CommandRefused if the question is not open.
+        Raises NothingToResume if no run is open, SessionBusy if it is alive in this process, JournalError.
         """
-        if not isinstance(question_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"question_id must be a string, not {type(question_id).__name__}")
-        answer = clean_tree(answer)
-        try:
-            msgspec.json.encode(answer)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise UsageError(f"the answer must be JSON-able: {error}") from error
+        agent = self._agent
+        run = agent.live(self.id).run
+        if run is not None and not run.brief:
+            raise SessionBusy(f"session {self.id!r} has a run that is alive in this process: there is nothing to resume")
+        return plan_of(self.id, await agent.rows(self.id), agent.parts, agent.limits)
+
+    async def answer(self, question_id: str, answer: Any = True) -> RunResult:
+        """Answer an open question and go on with the run, in any process; also while its other calls still run.
+
+        question_id: of ``result.questions``, or of a ``ToolSuspended`` event. answer: ``Allow()`` (or True); ``Deny(reason)``, which
+        settles the call without running it; ``Edit(arguments)``, which are asked about anew; or anything JSON-able. The layer that
+        asked reads it as ``context.answer``, and decides what it means. An answer is bound to the exact arguments that were
+        asked about, and taken once, whoever else answers at the same time.
+
+        Returns and raises what ``run`` does; CommandRefused if the question is not open, was answered already, or has expired, and
+        if a tool of the run is missing; UsageError for an answer that is not JSON-able.
+        """
+        command = answer_of(question_id, answer, at=self._agent.parts.clock())
         await self._free()
+        run = self._agent.live(self.id).run
+        if run is not None:
+            return await _join(run, command)
         live, run = self._claim(self._config, buffer=None)
-        return await _finish(live, run, Answer(question_id=question_id, answer=answer))
+        return await _finish(live, run, command)
 
     async def steer(self, text: Any, *, interrupt: str | None = None) -> None:
         """Say something to the run that is open; it lands at the end of the batch. ``interrupt="now"`` supersedes calls that have
@@ -148,8 +165,8 @@ class Session:
 
     async def _free(self) -> None:
         """Wait while a steer, a cancel or an import holds the idle session for a moment: a run is not refused for that."""
-        while (run := self._agent.live(self.id).run) is not None and run.brief is not None:
-            await asyncio.wait({run.brief})
+        while (run := self._agent.live(self.id).run) is not None and run.brief and run.task is not None:
+            await asyncio.wait({run.task})
 
     def _claim(self, config: AgentRunConfig, *, buffer: EventBuffer | None) -> tuple[LiveSession, Run]:
         """This process's one place in the session. Raises SessionBusy if a run of it is alive here."""
@@ -196,17 +213,31 @@ def _spawn(live: LiveSession, run: Run, command: Command | Prepared | None, *, d
     """The run in a task of its own: it goes on to a clean end even if whoever asked for it is gone."""
     task = asyncio.Task(run.main(command, drive=drive), loop=asyncio.get_running_loop())  # never eagerly: the caller is not ready
     run.parts.in_background(task)
+    run.task = task
     return task
+
+
+async def _join(run: Run, command: Command) -> RunResult:
+    """Say ``command`` to a run that somebody else drives, and wait for what becomes of it. Leaving does not end it."""
+    task = run.task
+    await run.command(command)
+    if task is not None:
+        await asyncio.wait({task})
+    return _outcome(run)
 
 
 async def _finish(live: LiveSession, run: Run, command: Command | Prepared | None, *, drive: bool = True, brief: bool = False) -> RunResult:
     task = _spawn(live, run, command, drive=drive)
-    run.brief = task if brief else None
+    run.brief = brief
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
         await _leave(run, task)
         raise
+    return _outcome(run)
+
+
+def _outcome(run: Run) -> RunResult:
     if run.error is not None:
         raise run.error
     assert run.result is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,6 +11,7 @@ from ..errors import UsageError
 from ..events import ToolProgress
 from ..messages import Usage, clean_tree
 from ..records import ExtensionNoted
+from .identity import idempotency_key
 from .nested import call_nested
 from .tool_step import ToolStep, current_step
 
@@ -66,8 +66,7 @@ class Context:
         return self._run.parts.clock()
 
     def idempotency_key(self) -> str:
-        text = f"{self.session_id}\n{self._step('idempotency_key').key}"
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return idempotency_key(self.session_id, self._step("idempotency_key").identity)
 
     def note(self, data: Any) -> None:
         if self._index is None:

@@ -153,7 +153,7 @@ class ModelStep:
 
     def _check_running(self) -> None:
         """A step that was given up goes on in the background: it must not act on a later run of the session."""
-        if not self._run.is_model_running(self):
+        if not self._run.is_running(self):
             raise UsageError("call_next: the model step that this belongs to has ended")
 
     async def close_sources(self) -> None:
@@ -164,7 +164,7 @@ class ModelStep:
         run = self._run
         if self._over_limit:
             raise RequestsSpent
-        if not run.is_model_running(self):
+        if not run.is_running(self):
             return  # given up while it drained
         offered = self._offered if self._offered is not None else frozenset(spec.name for spec in self._request.tools)
         usage = self._spent if run.model_layers and self._sent else response.usage
@@ -204,7 +204,7 @@ class ModelStep:
 
     def _failed(self, error: BaseException) -> None:
         run = self._run
-        if not run.is_model_running(self):
+        if not run.is_running(self):
             return  # given up while it drained
         if self._over_limit:
             error = RequestsSpent("a layer asked for more requests than limits.requests allows")

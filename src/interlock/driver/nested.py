@@ -29,7 +29,8 @@ async def call_nested(run: Run, parent: ToolStep, name: str, arguments: dict[str
     if parent.depth + 1 > run.config.limits.nesting:
         raise UsageError(f"context.call_tool: calls are nested deeper than limits.nesting ({run.config.limits.nesting})")
     try:
-        text = msgspec.json.encode(clean_tree(arguments)).decode()
+        arguments = clean_tree(arguments)
+        text = msgspec.json.encode(arguments).decode()
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"context.call_tool: the arguments are not JSON-able: {error}") from error
     session = run.session
@@ -47,11 +48,12 @@ async def call_nested(run: Run, parent: ToolStep, name: str, arguments: dict[str
     call = ToolCall(id=id, name=name, arguments=text)
     key = f"{parent.key}/{number}"
     task = asyncio.current_task()
+    identity = _identity(parent, name, arguments)
     parent.nested.add(task)
     try:
         session.commit(ToolStepStarted(key=key, call=call, parent=parent.key))
         run.emit(ToolStarted(call=call, key=key))
-        value, error = await ToolStep(run, session.state.calls[key], tool, depth=parent.depth + 1).enter()
+        value, error = await ToolStep(run, session.state.calls[key], tool, depth=parent.depth + 1, identity=identity).enter()
     except (JournalError, ProtocolError) as fault:
         run.fail(fault)
         raise
@@ -63,3 +65,11 @@ async def call_nested(run: Run, parent: ToolStep, name: str, arguments: dict[str
         parent.inherited = (*parent.inherited, error)
         raise error
     return value
+
+
+def _identity(parent: ToolStep, name: str, arguments: dict[str, Any]) -> str:
+    """The same when the calling handler is started again after a crash and makes the same call, and another for any other call:
+    its place among the calls would hide a different one."""
+    what = f"{name} {msgspec.json.encode(arguments, order='sorted').decode()}"
+    number = parent.made[what] = parent.made.get(what, 0) + 1
+    return f"{parent.identity}/{what}/{number}"

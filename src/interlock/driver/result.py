@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import ProtocolError
 from ..machine import Call, Progress, at_rest
 from ..messages import Usage
-from ..records import Outcome, Question, RunEnded, RunResult
+from ..records import Outcome, Question, RunEnded, RunResult, ToolStepSuspended
 from .session import LiveSession
 
 
@@ -46,4 +46,10 @@ def result_at_rest(session: LiveSession, usage: Usage) -> RunResult:
 def _questions(session: LiveSession) -> list[Question]:
     texts = session.transcript.questions
     waiting: list[Call] = [call for call in session.state.calls.values() if call.progress is Progress.WAITING]
-    return [Question(id=call.question_id, key=call.key, call=call.call, text=texts.get(call.question_id, "")) for call in waiting]
+    return [_question(call, texts[call.question_id]) for call in waiting if call.question_id in texts]
+
+
+def _question(call: Call, asked: ToolStepSuspended) -> Question:
+    return Question(
+        id=call.question_id, key=call.key, call=call.call, text=asked.question, arguments=asked.arguments, expires_at=asked.expires_at
+    )

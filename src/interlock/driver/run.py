@@ -16,37 +16,32 @@ from ..errors import CommandRefused, JournalError, NothingToResume, ProtocolErro
 from ..events import Event, ModelStarted, RunFinished, RunStarted, SteeringLanded, ToolFinished, ToolProgress, ToolStarted
 from ..extensions.onion import Layer
 from ..machine import (
+    UNDER_WAY,
     Action,
+    Answer,
     CallModel,
     Cancel,
     Command,
     EndRun,
     Progress,
+    Reconcile,
     RunTool,
     SettleTool,
     StartRun,
     admit,
     decide,
-    failed_message,
-    is_open,
     is_stalled,
 )
 from ..messages import Usage, text_of
-from ..records import (
-    ModelStepFailed,
-    ModelStepStarted,
-    Outcome,
-    RunCancelled,
-    RunResult,
-    ToolStepEnded,
-    ToolStepStarted,
-)
+from ..records import ModelStepFailed, ModelStepStarted, Outcome, ReconcileStarted, RunCancelled, RunResult, ToolStepEnded, ToolStepStarted
 from ..records import RunStarted as RunStartedRecord
 from ..tools import Tool
 from ..tools.context import current_call
 from .buffer import EventBuffer
 from .context import Context
 from .model_step import ModelStep
+from .reconcile_step import ReconcileStep
+from .reopening import go_on, reopen
 from .request import build_request
 from .result import result_at_rest, result_of
 from .session import LiveSession
@@ -55,6 +50,8 @@ from .tool_step import ToolStep, current_step, given_up
 
 logger = logging.getLogger("interlock.driver")
 
+
+Step = ToolStep | ModelStep | ReconcileStep
 
 Prepared = Callable[[Set[str]], Command]
 """A command that depends on the call ids that the session has used; asked for once they are known."""
@@ -65,7 +62,7 @@ class Run:
 
     buffer: where the consumer reads, or None if there is none. failure: why nothing more can be recorded.
     result and error: what became of it, once ``main`` has returned; exactly one is set. noting: how many notes are being
-    written within one another. brief: the task of a run that only takes a command, and holds an idle session for a moment.
+    written within one another. task: in which ``main`` runs. brief: it only takes a command, and holds an idle session for a moment.
     """
 
     def __init__(
@@ -78,7 +75,8 @@ class Run:
         self.buffer = buffer
         self.interrupted = False
         self.noting = 0
-        self.brief: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.brief = False
         self.failure: BaseException | None = None
         self.model_error: BaseException | None = None
         self.result: RunResult | None = None
@@ -86,7 +84,7 @@ class Run:
         self.version = version
         self._begun = asyncio.Event()
         self._crashed: BaseException | None = None
-        self._tasks: dict[asyncio.Task[None], ToolStep | ModelStep] = {}
+        self._tasks: dict[asyncio.Task[None], Step] = {}
         self._rest: asyncio.Future[None] | None = None
         self._context: contextvars.Context | None = None
         self._ended: RunResult | None = None
@@ -119,11 +117,12 @@ class Run:
             if drive:
                 await self._drive_through_cancel()
             await self.session.log.release()
+            await self.session.log.durable()  # a log that was poisoned before says nothing when it is released
             while drive and decide(self.session.state):  # a command came in while the lease was being given up
                 await self.session.claim(lease_s=self.config.limits.lease_s, version=self.version)
                 await self._drive_through_cancel()
                 await self.session.log.release()
-            await self.session.log.durable()  # a log that was poisoned before says nothing when it is released
+                await self.session.log.durable()
             self._conclude(drive)
         except BaseException as error:
             self.error = error
@@ -148,15 +147,14 @@ class Run:
         if callable(command):
             command = command(session.transcript.ids)
         if command is None:
-            if not is_open(session.state):
-                raise NothingToResume(f"session {session.session_id!r} has no open run")
-            if is_stalled(session.state):
-                session.reopen(version=self.version)
+            reopen(self)
             self.run_id = session.state.run_id
             return
         if isinstance(command, StartRun):
             session.check_run_id(command.run_id)
         record = admit(session.state, command)
+        if isinstance(command, Answer):
+            go_on(self)
         while isinstance(command, StartRun) and isinstance(record, RunCancelled):
             session.commit(record)  # what an earlier run left open is settled first
             await self._drive()
@@ -217,23 +215,21 @@ class Run:
                     self.emit(SteeringLanded(text=text_of(message.content)))
                 self.emit(ModelStarted(turn=action.turn, attempt=action.attempt))
                 self._spawn(ModelStep(self, action, build_request(self, action)))
-            case RunTool() if action.call.call.name not in self.parts.tools:
-                effect = "unknown" if action.call.starts else "none"
-                message = failed_message(action.call.call, "the tool is not there any more", effect)
-                record = ToolStepEnded(key=action.call.key, message=message, effect=effect, decided_by="runtime", code="unknown_tool")
-                self._settle(record)
+            case Reconcile():
+                session.commit(ReconcileStarted(key=action.call.key))
+                self._spawn(ReconcileStep(self, action.call))
             case RunTool():
                 session.commit(ToolStepStarted(key=action.call.key))
                 self.emit(ToolStarted(call=action.call.call, key=action.call.key))
                 self._spawn(ToolStep(self, action.call, self.parts.tools[action.call.call.name]))
             case SettleTool():
-                self._settle(action.record)
+                self.settle(action.record)
             case EndRun():
                 usage = self.usage()
                 session.commit(action.record)
                 self._ended = result_of(session, action.record, usage)
 
-    def _spawn(self, step: ToolStep | ModelStep) -> None:
+    def _spawn(self, step: Step) -> None:
         """Each step runs in a task, and in a copy of the caller's context, of its own."""
         loop, context = asyncio.get_running_loop(), self._context
         # Not loop.create_task: a factory that starts tasks eagerly would run the step before it is known here.
@@ -246,7 +242,8 @@ class Run:
         if task is not None and self._tasks.pop(task, None) is not None:
             self.advance()
 
-    def _settle(self, record: ToolStepEnded) -> None:
+    def settle(self, record: ToolStepEnded) -> None:
+        """Give a call its result, and show it."""
         call = self.session.state.calls[record.key].call
         self.session.commit(record)
         self.emit(
@@ -361,8 +358,8 @@ class Run:
     def give_up_calls(self, under: str = "") -> None:
         """Settle the calls that still run and whose key begins with ``under``; what they say after this is late."""
         for call in reversed(self.session.state.calls.values()):
-            if call.progress is Progress.RUNNING and call.key.startswith(under):
-                self._settle(given_up(call))
+            if call.progress in UNDER_WAY and call.key.startswith(under):
+                self.settle(given_up(call))
 
     def _stop_tasks(self) -> None:
         for task in list(self._tasks):
@@ -390,7 +387,8 @@ class Run:
         call = self.session.state.calls.get(key)
         return call is not None and call.progress is Progress.RUNNING
 
-    def is_model_running(self, step: ModelStep) -> bool:
+    def is_running(self, step: Step) -> bool:
+        """Whether ``step`` may still act: not once it was given up."""
         return step in self._tasks.values()
 
     def context_of(self, tool: Tool) -> Context:

@@ -34,7 +34,7 @@ class Parts:
     system_prompt: str
     workers: WorkerPool
     clock: Callable[[], float]
-    fingerprint: str = ""
+    fingerprint: dict[str, str] = field(default_factory=dict[str, str])
     brought_by: dict[str, int] = field(default_factory=dict[str, int])
     closed: bool = False
     background: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])

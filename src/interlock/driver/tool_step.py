@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
+import logging
 from collections.abc import Awaitable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec.structs import replace
 
 from ..errors import AlreadyDelegated, Effect, Fatal, JournalError, ProtocolError, ToolFailure, ToolTimeout, UsageError
@@ -17,16 +17,19 @@ from ..events import ToolFinished, ToolSuspended
 from ..extensions.base import Stop, Suspended, ToolInvocation
 from ..extensions.onion import Chain
 from ..machine import Call, failed_message
-from ..messages import Content, ToolCall, ToolMessage, clean, reason_of, text_of
+from ..messages import ToolCall, ToolMessage, clean, reason_of, text_of
 from ..records import Ending, HandlerStarted, Outcome, Payload, ToolLateResult, ToolStepEnded, ToolStepSuspended
 from ..tools import Bound, InvalidArguments, Tool
 from ..tools.context import current_call
 from ..tools.result import ResultNotSerializable, cap, to_content
 from ..tools.workers import PoolFull, Slot
 from .late import record_late
+from .payload import capped
 
 if TYPE_CHECKING:
     from .run import Run
+
+logger = logging.getLogger("interlock.driver")
 
 current_step: ContextVar[ToolStep | None] = ContextVar("interlock_tool_step", default=None)
 """The call that the present task, or worker thread, is part of."""
@@ -44,39 +47,46 @@ class ToolStep:
         "_ran",
         "_task",
         "_tool",
-        "answer",
+        "asked",
         "call",
         "closed",
         "depth",
         "effect",
         "entered",
         "exit",
+        "identity",
         "inherited",
         "key",
+        "made",
         "nested",
         "run",
         "starts",
     )
 
-    def __init__(self, run: Run, call: Call, tool: Tool, *, depth: int = 0) -> None:
+    def __init__(self, run: Run, call: Call, tool: Tool, *, depth: int = 0, identity: str = "") -> None:
         self.run = run
         self.key = call.key
+        self.identity = identity or call.key
+        """What the idempotency key is made of."""
         self.call: ToolCall = call.call
-        self.answer = call.answer
+        self.asked = call
+        """The call as it was when it entered: what a person has said of it."""
         self.starts = call.starts
         self.depth = depth
-        self.effect: Effect = "none"
+        self.effect: Effect = "unknown" if call.starts else "none"
         self.closed = False
         self.entered = False
         self.exit: BaseException | None = None
         self.nested: set[asyncio.Task[Any] | None] = set()
         """The tasks in which calls that this one made are running."""
+        self.made: dict[str, int] = {}
+        """How often this entry has made each of its calls, by tool and arguments."""
         self.inherited: tuple[BaseException, ...] = ()
         """What calls that this one made have raised: what they say of their effect is not what this one did."""
         self._ran = False
         self._tool = tool
         self._task: asyncio.Task[Any] | None = None
-        invocation = ToolInvocation(call.call, key=call.key, tool=tool)
+        invocation = ToolInvocation(call.call, key=call.key, tool=tool, edited=call.edited)
         self._chain = Chain(invocation, drain_s=run.config.limits.drain_s)
 
     async def main(self) -> None:
@@ -86,7 +96,7 @@ class ToolStep:
         try:
             if run.interrupted:  # cancelled before it was entered
                 self._chain.decided_by = "runtime"
-                self._record(failed_message(self.call, "cancelled before it started", "none"), "cancelled")
+                self._record(failed_message(self.call, "cancelled before it started", self.effect), "cancelled")
                 return
             _, error = await self.enter()
             if isinstance(error, SystemExit | KeyboardInterrupt | Fatal):
@@ -144,6 +154,12 @@ class ToolStep:
             await asyncio.wait(tasks, timeout=self.run.config.limits.drain_s)
         finally:
             self.run.give_up_calls(f"{self.key}/")
+
+    @property
+    def answer(self) -> Any:
+        """What a person answered, if it was about the very arguments that there are now."""
+        asked = self.asked
+        return asked.answer if asked.digest and asked.digest == digest_of(self._chain.invocation.arguments_text()) else None
 
     # ---- the door --------------------------------------------------------------------------------
 
@@ -275,13 +291,25 @@ class ToolStep:
     # ---- what came out, as a record ----------------------------------------------------------------
 
     def _suspended(self, latched: Suspended) -> None:
-        digest = hashlib.sha256(_arguments_text(self._chain.invocation).encode()).hexdigest()
-        question = clean(str(latched.question))
-        session = self.run.session
         if not self.run.is_open_call(self.key):
             return  # given up while it drained: there is nothing to ask any more
-        session.commit(ToolStepSuspended(key=self.key, question_id=f"{digest[:12]}@{self.key}", question=question, digest=digest))
-        self.run.emit(ToolSuspended(call=self.call, key=self.key, question=question))
+        arguments, number = self._chain.asked_about, self.asked.asked
+        digest = digest_of(arguments)
+        if digest == self.asked.digest and self.asked.answer is not None:
+            logger.warning(
+                "%s is asked about again with the arguments that were answered: a layer must look at context.answer after its own edits",
+                self.call.name,
+            )
+        record = ToolStepSuspended(
+            key=self.key,
+            question_id=f"{digest[:12]}{f'-{number + 1}' if number else ''}@{self.key}",
+            question=clean(str(latched.question)),
+            digest=digest,
+            arguments=clean(arguments),
+            expires_at=None if latched.expires_s is None else self.run.parts.clock() + latched.expires_s,
+        )
+        self.run.session.commit(record)
+        self.run.emit(ToolSuspended(call=self.call, key=self.key, question=record.question, question_id=record.question_id))
 
     def _answered(self, value: Any) -> None:
         """A value came out: the handler's, a layer's answer, a failure that a layer returned, or the end of the run."""
@@ -296,20 +324,10 @@ class ToolStep:
             self._record(self._message(str(error)), "unserializable")
             return
         ending = Ending(Outcome.COMPLETED, "stop", text_of(content)) if stop else None
-        shown, payload = self._capped(content)
+        shown, payload = capped(self.run, content, self.call.id)
         message = ToolMessage(tool_call_id=self.call.id, name=self.call.name, content=shown, effect=self.effect)
-        delegated = self._chain.decided_by == "handler" or self.effect != "none"
+        delegated = self._chain.decided_by == "handler" or self._ran
         self._record(message, "ok" if delegated else "answered", ending, payload)
-
-    def _capped(self, content: Content) -> tuple[Content, Payload | None]:
-        limits = self.run.config.limits
-        shown, full = cap(content, limit_bytes=limits.result_bytes, call_id=self.call.id)
-        if full is None:
-            return shown, None
-        full = full[: limits.result_store_bytes]
-        digest = hashlib.sha256(full).hexdigest()
-        self.run.session.log.put_payload(digest, full)
-        return shown, Payload(digest, len(full))
 
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, JournalError | ProtocolError) and self.run.failure is error:
@@ -339,7 +357,7 @@ class ToolStep:
     def _record(self, message: ToolMessage, code: str, ending: Ending | None = None, payload: Payload | None = None) -> None:
         decided_by = clean(self._chain.decided_by)
         if message.failed:  # what a handler or a layer raised may be as long as any result
-            shown, payload = self._capped(message.content)
+            shown, payload = capped(self.run, message.content, self.call.id)
             message = replace(message, content=shown)
         record = ToolStepEnded(
             key=self.key, message=message, effect=self.effect, decided_by=decided_by, code=code, payload=payload, ending=ending
@@ -351,12 +369,9 @@ class ToolStep:
         self.run.emit(ToolFinished(call=self.call, key=self.key, message=message, effect=self.effect, decided_by=decided_by, code=code))
 
 
-def _arguments_text(invocation: ToolInvocation) -> str:
-    """The exact arguments that a person is asked about."""
-    try:
-        return msgspec.json.encode(invocation.arguments, order="sorted").decode()
-    except (TypeError, ValueError):
-        return repr(sorted(invocation.arguments))
+def digest_of(arguments: str) -> str:
+    """The SHA-256 of arguments, as hexadecimal digits: what an answer is bound to."""
+    return hashlib.sha256(arguments.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 _CODES: tuple[tuple[type[BaseException], str], ...] = (

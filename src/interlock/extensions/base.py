@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
+import msgspec
 from msgspec import Struct
 
 from ..errors import UsageError
@@ -36,9 +37,14 @@ ModelNext = Callable[[ModelRequest], AsyncIterator[ModelEvent]]
 
 
 class Suspended(Struct, frozen=True):
-    """Returned by a layer before delegating: the run waits for a person. Latched: no outer layer can swallow it."""
+    """Returned by a layer before delegating: the run waits for a person. Latched: no outer layer can swallow it.
+
+    The answer is bound to the exact arguments that the layer saw: ``context.answer`` is None for any others, so a layer that goes by
+    it asks again. expires_s: seconds after which no answer is a denial; None waits for ever.
+    """
 
     question: str
+    expires_s: float | None = None
 
 
 class Stop(Struct, frozen=True):
@@ -56,11 +62,11 @@ class ToolInvocation:
 
     __slots__ = ("_arguments", "_id", "_key", "_name", "_text", "_tool")
 
-    def __init__(self, call: ToolCall, *, key: str, tool: Tool) -> None:
+    def __init__(self, call: ToolCall, *, key: str, tool: Tool, edited: str | None = None) -> None:
         self._id = call.id
         self._name = call.name
         self._text = call.arguments
-        self._arguments = parse_arguments(call.arguments)
+        self._arguments = parse_arguments(call.arguments if edited is None else edited)
         self._key = key
         self._tool = tool
 
@@ -110,6 +116,13 @@ class ToolInvocation:
     def original_arguments(self) -> MappingProxyType[str, Any]:
         """What the model asked for, before any layer; ``{}`` where it sent nothing or null."""
         return MappingProxyType(parse_arguments(self._text))  # made anew each time: what is inside it is nobody else's
+
+    def arguments_text(self) -> str:
+        """The arguments as they are now, as JSON with sorted keys: what a person's answer is bound to."""
+        try:
+            return msgspec.json.encode(self._arguments, order="sorted").decode()
+        except (TypeError, ValueError, RecursionError):  # a layer has put something there that the handler will not get either
+            return repr(sorted(map(repr, self._arguments.items())))
 
     def __repr__(self) -> str:
         return f"ToolInvocation(id={self._id!r}, name={self._name!r}, arguments={self._arguments!r})"

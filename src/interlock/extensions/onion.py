@@ -47,10 +47,11 @@ class Chain:
     """One tool call on its way through its layers, and what became of it.
 
     vetoed_by: the layer that raised before delegating. decided_by: who made the value or the error that came out.
-    latched: a ``Suspended`` or ``Stop`` that a layer returned. fatal: a ``Fatal`` that came up; no layer can swallow it.
+    latched: a ``Suspended`` or ``Stop`` that a layer returned. asked_about: the arguments at that moment. fatal: a ``Fatal`` that came
+    up; no layer can swallow it.
     """
 
-    __slots__ = ("decided_by", "drain_s", "error", "fatal", "invocation", "latched", "value", "vetoed_by")
+    __slots__ = ("asked_about", "decided_by", "drain_s", "error", "fatal", "invocation", "latched", "value", "vetoed_by")
 
     def __init__(self, invocation: ToolInvocation, *, drain_s: float) -> None:
         self.invocation = invocation
@@ -58,6 +59,7 @@ class Chain:
         self.vetoed_by: str | None = None
         self.decided_by = "handler"
         self.latched: Suspended | Stop | None = None
+        self.asked_about = ""
         self.fatal: Fatal | None = None
         self.value: Any = None
         self.error: BaseException | None = None
@@ -131,6 +133,7 @@ class Slot:
                 chain.error, chain.decided_by = error, self._layer.name
                 raise error
             chain.latched = value
+            chain.asked_about = chain.invocation.arguments_text()
         return value
 
     async def _stop_runaway(self) -> None:

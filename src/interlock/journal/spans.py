@@ -14,6 +14,8 @@ from ..records import (
     ModelStepFailed,
     ModelStepStarted,
     QuestionAnswered,
+    ReconcileEnded,
+    ReconcileStarted,
     Row,
     RunEnded,
     RunStarted,
@@ -26,6 +28,17 @@ from ..records import (
 )
 
 SpanKind = Literal["run", "model", "tool"]
+
+_ToolRecord = (
+    ToolStepStarted
+    | HandlerStarted
+    | ToolStepEnded
+    | ToolLateResult
+    | ToolStepSuspended
+    | QuestionAnswered
+    | ReconcileStarted
+    | ReconcileEnded
+)
 
 
 class Span(Struct, kw_only=True):
@@ -84,7 +97,9 @@ class _Fold:
                 self._end_model(record, at)
             case ModelStepFailed():
                 self._fail_model(record, at)
-            case ToolStepStarted() | HandlerStarted() | ToolStepSuspended() | QuestionAnswered() | ToolLateResult() | ToolStepEnded():
+            case ToolStepStarted() | HandlerStarted() | ToolStepEnded() | ToolLateResult():
+                self._add_tool(record, at)
+            case ToolStepSuspended() | QuestionAnswered() | ReconcileStarted() | ReconcileEnded():
                 self._add_tool(record, at)
             case RunEnded() if self._run is not None:
                 _close(self._run, at, record.outcome.value, reason=record.reason)
@@ -124,11 +139,7 @@ class _Fold:
         if model is not None:
             _close(model, at, "failed", error=record.kind, message=record.message)
 
-    def _add_tool(
-        self,
-        record: ToolStepStarted | HandlerStarted | ToolStepSuspended | QuestionAnswered | ToolLateResult | ToolStepEnded,
-        at: float,
-    ) -> None:
+    def _add_tool(self, record: _ToolRecord, at: float) -> None:
         span = self._tools.get(record.key) or self._open_tool(record, at)
         match record:
             case HandlerStarted():
@@ -139,6 +150,11 @@ class _Fold:
                 span.attributes["asked"] = at
             case QuestionAnswered():
                 span.attributes["answered"] = at
+            case ReconcileStarted():
+                span.attributes["reconcile_started"] = at
+            case ReconcileEnded():
+                span.attributes["reconcile_ended"] = at
+                span.attributes["found"] = record.found
             case ToolLateResult():
                 span.attributes["late_result"] = at
             case ToolStepEnded():

@@ -37,7 +37,7 @@ class Transcript:
         self.ids: set[str] = set()
         self.runs: set[str] = set()
         """The id of every run of the session."""
-        self.questions: dict[str, str] = {}
+        self.questions: dict[str, ToolStepSuspended] = {}
         """What a person was asked in the present run, by question id."""
         self._streak: list[tuple[Message, ...]] = []
         self.last: AssistantMessage | None = None
@@ -102,7 +102,7 @@ class Transcript:
             self._batch[record.message.tool_call_id] = record.message
 
     def _ask(self, record: ToolStepSuspended) -> None:
-        self.questions[record.question_id] = record.question
+        self.questions[record.question_id] = record
 
     def _steer(self, record: SteeringReceived) -> None:
         self._input = (*self._input, record.message)

@@ -7,11 +7,12 @@ response amount to? ``apply``: what does a fact change? ``decide``: what should 
 from __future__ import annotations
 
 from .apply import TRANSITIONS, apply, fold
-from .commands import Answer, Cancel, Command, Import, StartRun, Steer, admit
-from .decide import Action, CallModel, EndRun, RunTool, SettleTool, at_rest, decide, is_open, is_stalled
+from .commands import Answer, Cancel, Command, Import, StartRun, Steer, admit, expired
+from .decide import Action, CallModel, EndRun, Reconcile, RunTool, SettleTool, at_rest, decide, is_open, is_stalled
 from .judge import judge
+from .prospect import CallProspect, Prospect, prospect
 from .recoveries import RECOVERIES, Recovery, bound_of
-from .state import Call, Phase, Progress, State
+from .state import UNDER_WAY, Call, Phase, Progress, State
 from .texts import EFFECT_SENTENCE, NO_EFFECT_SENTENCE, failed_message
 
 __all__ = [
@@ -19,16 +20,20 @@ __all__ = [
     "NO_EFFECT_SENTENCE",
     "RECOVERIES",
     "TRANSITIONS",
+    "UNDER_WAY",
     "Action",
     "Answer",
     "Call",
     "CallModel",
+    "CallProspect",
     "Cancel",
     "Command",
     "EndRun",
     "Import",
     "Phase",
     "Progress",
+    "Prospect",
+    "Reconcile",
     "Recovery",
     "RunTool",
     "SettleTool",
@@ -40,9 +45,11 @@ __all__ = [
     "at_rest",
     "bound_of",
     "decide",
+    "expired",
     "failed_message",
     "fold",
     "is_open",
     "is_stalled",
     "judge",
+    "prospect",
 ]

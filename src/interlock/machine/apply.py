@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from ..errors import ProtocolError
@@ -17,7 +18,10 @@ from ..records import (
     ModelStepFailed,
     ModelStepStarted,
     QuestionAnswered,
+    ReconcileEnded,
+    ReconcileStarted,
     Record,
+    RefusedCall,
     RunCancelled,
     RunEnded,
     RunStarted,
@@ -29,7 +33,7 @@ from ..records import (
     ToolStepSuspended,
     Verdict,
 )
-from .state import Call, Phase, Progress, State, traits_of, with_started_children
+from .state import UNDER_WAY, Call, Phase, Progress, State, traits_of, with_started_children
 
 
 def apply(state: State, record: Record) -> State:
@@ -75,20 +79,31 @@ def _reopen(state: State, record: SessionOpened) -> State:
 
 
 def _reopened(state: State, call: Call, touched: bool) -> Call:
-    if call.progress is not Progress.RUNNING:
+    if call.progress not in UNDER_WAY:
         return call
-    rerun = call.starts > 0 and traits_of(state, call).on_crash == "rerun"
+    traits = traits_of(state, call)
     if call.parent is not None:  # nobody waits for a nested call any more: the call that made it is gone too
         return replace(call, progress=Progress.LOST)
-    if rerun:
-        return replace(call, progress=Progress.PENDING, may_start=call.starts + 1)
+    if call.starts and traits.on_crash == "rerun" and not traits.reconcile:
+        return _startable_again(call)
     if call.starts or touched:
         return replace(call, progress=Progress.LOST)
     return replace(call, progress=Progress.PENDING)
 
 
+def _startable_again(call: Call) -> Call:
+    return replace(call, progress=Progress.PENDING, may_start=call.starts + 1)
+
+
 def _start_run(state: State, record: RunStarted) -> State:
-    return State(phase=Phase.MODEL_DUE, epoch=state.epoch, run_id=record.run_id, limits=record.limits, traits=record.traits)
+    return State(
+        phase=Phase.MODEL_DUE,
+        epoch=state.epoch,
+        run_id=record.run_id,
+        limits=record.limits,
+        traits=record.traits,
+        fingerprint=record.fingerprint,
+    )
 
 
 def _cancel(state: State, record: RunCancelled) -> State:
@@ -189,7 +204,7 @@ def _start_handler(state: State, record: HandlerStarted) -> State:
     call = _call(state, record.key, record, Progress.RUNNING)
     if call.starts >= call.may_start or record.attempt != call.starts:
         raise ProtocolError(f"HandlerStarted: the handler of {record.key} has already started")
-    return _with_call(state, replace(call, starts=call.starts + 1))
+    return _with_call(state, replace(call, starts=call.starts + 1, started_with=record.arguments, found=""))
 
 
 def _end_tool(state: State, record: ToolStepEnded) -> State:
@@ -198,8 +213,8 @@ def _end_tool(state: State, record: ToolStepEnded) -> State:
         raise ProtocolError(f"ToolStepEnded: {record.key} is not open")
     if record.message.tool_call_id != call.call.id:
         raise ProtocolError(f"ToolStepEnded: the result of {record.key} names another call")
-    unrunnable = state.unrunnable - (call.refused is not None or call.progress is Progress.LOST)
-    state = _with_call(state, replace(call, progress=Progress.DONE), unstarted=-(call.progress is not Progress.RUNNING), unsettled=-1)
+    unrunnable = state.unrunnable - _is_unrunnable(call)
+    state = _with_call(state, replace(call, progress=Progress.DONE), unstarted=-(call.progress not in UNDER_WAY), unsettled=-1)
     state = replace(state, unrunnable=unrunnable) if unrunnable != state.unrunnable else state
     return _close_batch(replace(state, ending=record.ending) if record.ending is not None and state.ending is None else state)
 
@@ -213,19 +228,59 @@ def _close_batch(state: State) -> State:
     return replace(_next_turn(state), phase=Phase.MODEL_DUE)
 
 
+# ---- a call whose process died ------------------------------------------------------------------
+
+
+def _start_reconcile(state: State, record: ReconcileStarted) -> State:
+    call = _call(state, record.key, record, Progress.LOST)
+    if call.found or call.parent is not None or not traits_of(state, call).reconcile:
+        raise ProtocolError(f"ReconcileStarted: there is nothing to ask about {record.key}")
+    return _recounted(state, replace(call, progress=Progress.RECONCILING))
+
+
+def _end_reconcile(state: State, record: ReconcileEnded) -> State:
+    """Only a tool with ``on_crash="rerun"`` is started again; of any other the model is told, and decides."""
+    call = _call(state, record.key, record, Progress.RECONCILING)
+    found = replace(call, progress=Progress.LOST, found=record.found, found_reason=record.reason)
+    return _recounted(state, _startable_again(found) if traits_of(state, call).on_crash == "rerun" else found)
+
+
+# ---- a person ------------------------------------------------------------------------------------
+
+
 def _suspend_tool(state: State, record: ToolStepSuspended) -> State:
     call = _call(state, record.key, record, Progress.RUNNING)
-    if call.starts or call.parent is not None:
+    if call.starts >= call.may_start or call.parent is not None:
         raise ProtocolError(f"ToolStepSuspended: the handler of {record.key} has already started, or it is a nested call")
-    waiting = replace(call, progress=Progress.WAITING, question_id=record.question_id, answer=None)
+    waiting = replace(
+        call,
+        progress=Progress.WAITING,
+        asked=call.asked + 1,
+        question_id=record.question_id,
+        digest=record.digest,
+        expires_at=record.expires_at,
+        answer=None,
+    )
     return _with_call(state, waiting, unstarted=1)
+
+
+_DENIALS = {"deny": ("denied", "denied"), "expire": ("expired", "denied: nobody answered in time")}
 
 
 def _answer(state: State, record: QuestionAnswered) -> State:
     call = _call(state, record.key, record, Progress.WAITING)
     if call.question_id != record.question_id:
         raise ProtocolError(f"QuestionAnswered: {record.question_id!r} is not the open question of {record.key}")
-    return _with_call(state, replace(call, progress=Progress.PENDING, answer=record.answer))
+    call = replace(call, progress=Progress.PENDING)
+    match record.verdict:
+        case "answer":
+            return _with_call(state, replace(call, answer=record.answer))
+        case "edit":
+            return _with_call(state, replace(call, edited=msgspec.json.encode(record.answer).decode(), digest=""))
+        case "deny" | "expire":
+            code, words = _DENIALS[record.verdict]
+            reason = f"{words}: {record.answer}" if record.answer else words
+            return _recounted(state, replace(call, refused=RefusedCall(int(call.key.rpartition("/")[2]), code, reason)))
 
 
 def _with_call(state: State, call: Call, *, unstarted: int = 0, unsettled: int = 0) -> State:
@@ -235,11 +290,19 @@ def _with_call(state: State, call: Call, *, unstarted: int = 0, unsettled: int =
     )
 
 
+def _is_unrunnable(call: Call) -> bool:
+    return call.refused is not None or call.progress is Progress.LOST
+
+
 def _counted_calls(state: State, calls: dict[str, Call]) -> State:
     unsettled = [call for call in calls.values() if call.progress is not Progress.DONE]
-    unstarted = sum(call.progress is not Progress.RUNNING for call in unsettled)
-    unrunnable = sum(call.refused is not None or call.progress is Progress.LOST for call in unsettled)
+    unstarted = sum(call.progress not in UNDER_WAY for call in unsettled)
+    unrunnable = sum(map(_is_unrunnable, unsettled))
     return replace(state, calls=calls, unstarted=unstarted, unsettled=len(unsettled), unrunnable=unrunnable)
+
+
+def _recounted(state: State, call: Call) -> State:
+    return _counted_calls(state, {**state.calls, call.key: call})
 
 
 def _call(state: State, key: str, record: Record, want: Progress) -> Call:
@@ -277,6 +340,8 @@ TRANSITIONS: dict[tuple[Phase, type[Any]], tuple[Handler, frozenset[Phase]]] = {
     (_P.TOOLS, ToolStepStarted): (_start_tool, _to(_P.TOOLS)),
     (_P.TOOLS, HandlerStarted): (_start_handler, _to(_P.TOOLS)),
     (_P.TOOLS, ToolStepEnded): (_end_tool, _to(_P.TOOLS, _P.MODEL_DUE, _P.ENDING)),
+    (_P.TOOLS, ReconcileStarted): (_start_reconcile, _to(_P.TOOLS)),
+    (_P.TOOLS, ReconcileEnded): (_end_reconcile, _to(_P.TOOLS)),
     (_P.TOOLS, ToolStepSuspended): (_suspend_tool, _to(_P.TOOLS)),
     (_P.TOOLS, QuestionAnswered): (_answer, _to(_P.TOOLS)),
     (_P.TOOLS, SteeringReceived): (_steer, _to(_P.TOOLS)),

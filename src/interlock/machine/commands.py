@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -29,7 +29,7 @@ class StartRun(Struct, frozen=True, kw_only=True):
     prompt: UserMessage
     limits: Limits
     traits: dict[str, Traits]
-    fingerprint: str = ""
+    fingerprint: dict[str, str] = {}
     parent_session_id: str | None = None
 
 
@@ -48,10 +48,12 @@ class Cancel(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """Answer the open question of a waiting call."""
+    """Answer the open question of a waiting call. at: now, in seconds since 1970."""
 
     question_id: str
     answer: Any
+    verdict: Literal["answer", "edit", "deny"] = "answer"
+    at: float = 0.0
 
 
 class Import(Struct, frozen=True, kw_only=True):
@@ -89,10 +91,29 @@ def admit(state: State, command: Command) -> Record:
         case Cancel() if not idle and state.ending is None:
             return RunCancelled(outcome=command.outcome, reason=command.reason)
         case Answer():
-            for call in state.calls.values():
-                if call.progress is Progress.WAITING and call.question_id == command.question_id:
-                    return QuestionAnswered(key=call.key, question_id=command.question_id, answer=command.answer)
-            raise CommandRefused(f"no open question has the id {command.question_id!r}")
+            return _answered(state, command)
         case _:
             where = "no run is open" if idle else "the run is ending" if state.ending is not None else "a run is open"
             raise CommandRefused(f"{type(command).__name__.lower()} is not possible: {where}")
+
+
+def _answered(state: State, command: Answer) -> QuestionAnswered:
+    """Taken once: the record makes the question one that is not open any more."""
+    id = command.question_id
+    call = next((call for call in state.calls.values() if call.question_id == id), None) if id else None
+    if call is None:
+        raise CommandRefused(f"no open question has the id {id!r}: its run has ended, or it was asked in another session")
+    if call.progress is not Progress.WAITING:
+        raise CommandRefused(f"the question {id!r} was answered already; an answer is taken once")
+    if call.expires_at is not None and command.at >= call.expires_at:
+        raise CommandRefused(f"the question {id!r} has expired, which is a denial: resume() tells the model, and goes on")
+    return QuestionAnswered(key=call.key, question_id=id, answer=command.answer, verdict=command.verdict)
+
+
+def expired(state: State, at: float) -> tuple[QuestionAnswered, ...]:
+    """The records that say of every question whose time has passed ``at`` that nobody answered it."""
+    return tuple(
+        QuestionAnswered(key=call.key, question_id=call.question_id, verdict="expire")
+        for call in state.calls.values()
+        if call.progress is Progress.WAITING and call.expires_at is not None and at >= call.expires_at
+    )

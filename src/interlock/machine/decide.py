@@ -26,6 +26,12 @@ class RunTool(Struct, frozen=True, gc=False, kw_only=True):
     call: Call
 
 
+class Reconcile(Struct, frozen=True, gc=False, kw_only=True):
+    """Ask the tool what became of the call, whose handler had started in a process that is gone."""
+
+    call: Call
+
+
 class SettleTool(Struct, frozen=True, gc=False, kw_only=True):
     """Give the call its result without running it."""
 
@@ -38,7 +44,7 @@ class EndRun(Struct, frozen=True, gc=False, kw_only=True):
     record: RunEnded
 
 
-Action = CallModel | RunTool | SettleTool | EndRun
+Action = CallModel | RunTool | Reconcile | SettleTool | EndRun
 
 _OPEN = frozenset({Progress.PENDING, Progress.WAITING})
 
@@ -116,16 +122,18 @@ def _delay(state: State) -> float:
     return max(backoff, state.retry_after_s) if state.retry_after_s is not None else backoff
 
 
-def _settled(state: State) -> Iterable[SettleTool]:
-    """The calls that must get their result without running, each with the reason why."""
+def _settled(state: State) -> Iterable[SettleTool | Reconcile]:
+    """The calls that must get their result without running, each with the reason why; asked for first, if the tool can know."""
     left = None if state.limits.tool_calls is None else state.limits.tool_calls - state.tool_calls
     over = state.ending is not None or state.interrupt
     touched = with_started_children(state)
     for call in state.calls.values():
         started = call.starts > 0 or call.key in touched
         effect: Effect = "unknown" if started else "none"
-        if call.progress is Progress.LOST or (over and started and call.progress in _OPEN):  # the latter was to be entered again
-            yield _settle(call, "interrupted", "interrupted: the process that ran it is gone", effect)
+        if call.progress is Progress.LOST and is_askable(state, call):
+            yield Reconcile(call=call)
+        elif call.progress is Progress.LOST or (over and started and call.progress in _OPEN):  # the latter was to be entered again
+            yield _interrupted(call, effect)
         elif call.progress not in _OPEN:
             continue
         elif call.refused is not None:
@@ -139,6 +147,24 @@ def _settled(state: State) -> Iterable[SettleTool]:
             yield _settle(call, "limit", "the limit of tool calls for this run is reached", effect, ending)
 
 
+def is_askable(state: State, call: Call) -> bool:
+    """Whether a lost call's tool is asked first. Not for a run that is cancelled or out of time: that must end soon."""
+    if call.found or call.parent is not None or not traits_of(state, call).reconcile or not call.starts:
+        return False
+    return state.ending is None or state.ending.outcome not in (Outcome.CANCELLED, Outcome.LIMIT)
+
+
+def _interrupted(call: Call, effect: Effect) -> SettleTool:
+    gone = "interrupted: the process that ran it is gone"
+    match call.found:
+        case "did_not_happen":
+            return _settle(call, "did_not_happen", f"{gone}; the tool has found that nothing was done", "none", ran=True)
+        case "unknown":
+            return _settle(call, "interrupted", f"{gone}; the tool cannot find out what was done: {call.found_reason}", effect)
+        case _:
+            return _settle(call, "interrupted", gone, effect)
+
+
 _WHY_NOT = {
     "superseded": ("superseded", "superseded by a new run before it started"),
     "provider_error": ("superseded", "superseded by a new run before it started"),
@@ -148,8 +174,8 @@ _WHY_NOT = {
 }
 
 
-def _settle(call: Call, code: str, reason: str, effect: Effect, ending: Ending | None = None) -> SettleTool:
-    message = failed_message(call.call, reason, effect)
+def _settle(call: Call, code: str, reason: str, effect: Effect, ending: Ending | None = None, *, ran: bool = False) -> SettleTool:
+    message = failed_message(call.call, reason, effect, ran=ran)
     return SettleTool(record=ToolStepEnded(key=call.key, message=message, effect=effect, decided_by="runtime", code=code, ending=ending))
 
 

@@ -7,7 +7,7 @@ session quadratic.
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -45,6 +45,8 @@ class Progress(enum.Enum):
     """For a person."""
     LOST = "lost"
     """Its handler had started in a process that is gone."""
+    RECONCILING = "reconciling"
+    """The tool is being asked what became of it."""
     DONE = "done"
 
 
@@ -53,6 +55,9 @@ class Call(Struct, frozen=True, kw_only=True):
 
     entered: it has been in the onion, so it counts against ``limits.tool_calls``. starts: how often its handler has
     started. may_start: how often it may; raised only by a reopening, for a tool with ``on_crash="rerun"``.
+    started_with: the arguments of the last start. found: what the tool itself said of a lost call.
+    asked: how many questions it has been suspended on; question_id, digest, expires_at and answer are the last one's.
+    edited: the arguments that a person gave instead of the model's.
     """
 
     key: str
@@ -62,9 +67,16 @@ class Call(Struct, frozen=True, kw_only=True):
     entered: bool = False
     starts: int = 0
     may_start: int = 1
+    started_with: str = ""
+    found: Literal["", "did_not_happen", "unknown"] = ""
+    found_reason: str = ""
     refused: RefusedCall | None = None
+    asked: int = 0
     question_id: str = ""
+    digest: str = ""
+    expires_at: float | None = None
     answer: Any = None
+    edited: str | None = None
 
 
 class State(Struct, frozen=True, gc=False, kw_only=True):
@@ -80,6 +92,7 @@ class State(Struct, frozen=True, gc=False, kw_only=True):
     run_id: str = ""
     limits: Limits = Limits()
     traits: dict[str, Traits] = {}
+    fingerprint: dict[str, str] = {}
     turn: int = 0
     attempt: int = 0
     requests: int = 0
@@ -92,7 +105,7 @@ class State(Struct, frozen=True, gc=False, kw_only=True):
     partial: str = ""
     calls: dict[str, Call] = {}
     unstarted: int = 0
-    """How many of the calls may have to be started or settled: those that neither run nor are done."""
+    """How many of the calls may have to be started or settled: those that are neither under way nor done."""
     unsettled: int = 0
     """How many of the calls are not done."""
     unrunnable: int = 0
@@ -101,6 +114,9 @@ class State(Struct, frozen=True, gc=False, kw_only=True):
     interrupt: bool = False
     ending: Ending | None = None
 
+
+UNDER_WAY = frozenset({Progress.RUNNING, Progress.RECONCILING})
+"""What a task of this process is at, and will end by itself."""
 
 DEFAULT_TRAITS = Traits()
 

@@ -27,6 +27,8 @@ __all__ = [
     "Payload",
     "Question",
     "QuestionAnswered",
+    "ReconcileEnded",
+    "ReconcileStarted",
     "Record",
     "RefusedCall",
     "Row",
@@ -61,6 +63,7 @@ class Traits(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     parallel: may run beside the other calls of its batch; a tool that may not is a barrier in call order.
     on_crash: ``report`` (a started call whose process died is reported as unknown) or ``rerun`` (it may start again).
+    reconcile: after a crash the tool itself is asked first what became of a started call.
     """
 
     parallel: bool = True
@@ -107,7 +110,6 @@ class SessionOpened(Struct, frozen=True, gc=False, kw_only=True, tag=True):
     """A process took the session over; whatever ran before is not running now. epoch: counts takeovers from 1."""
 
     epoch: int
-    owner: str = ""
     version: str = ""
 
 
@@ -119,13 +121,17 @@ class MessagesImported(Struct, frozen=True, gc=False, kw_only=True, tag=True):
 
 
 class RunStarted(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag=True):
-    """A prompt was accepted. Everything that decides the run's course is recorded with it."""
+    """A prompt was accepted. Everything that decides the run's course is recorded with it.
+
+    fingerprint: what of the agent may be another when the run is resumed: ``model`` by its name; ``system`` (the prompt) and
+    ``tool NAME`` (name, description, schema) by a digest.
+    """
 
     run_id: str
     prompt: UserMessage
     limits: Limits = Limits()
     traits: dict[str, Traits] = {}
-    fingerprint: str = ""
+    fingerprint: dict[str, str] = {}
     parent_session_id: str | None = None
 
 
@@ -203,21 +209,47 @@ class ToolStepEnded(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     ending: Ending | None = None
 
 
-class ToolStepSuspended(Struct, frozen=True, gc=False, kw_only=True, tag=True):
-    """A layer wants a person's word before the handler starts. digest: of the exact arguments it asked about."""
+class ReconcileStarted(Struct, frozen=True, gc=False, kw_only=True, tag=True):
+    """After a crash, the tool is being asked what became of a call whose handler had started."""
+
+    key: str
+
+
+class ReconcileEnded(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag=True):
+    """The tool could not give the call a result: it did not happen, or nobody knows. One that happened is a ``ToolStepEnded``."""
+
+    key: str
+    found: Literal["did_not_happen", "unknown"]
+    reason: str = ""
+
+
+class ToolStepSuspended(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag=True):
+    """A layer wants a person's word before the handler starts.
+
+    arguments: the exact ones it asked about, JSON with sorted keys; digest: their SHA-256, hexadecimal. expires_at: seconds
+    since 1970 after which no answer is a denial; None is never.
+    """
 
     key: str
     question_id: str
     question: str
     digest: str
+    arguments: str = ""
+    expires_at: float | None = None
 
 
-class QuestionAnswered(Struct, frozen=True, kw_only=True, tag=True):
-    """A person answered; the call may enter the onion again."""
+class QuestionAnswered(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A person answered, or did not in time.
+
+    verdict: ``answer`` (the call enters the onion again, and the layer that asked decides what ``answer`` means), ``edit`` (the
+    same with ``answer`` as its arguments, and no answer: they are asked about anew), ``deny`` (the call is settled without
+    running; ``answer`` is the reason), ``expire`` (a denial, because nobody answered).
+    """
 
     key: str
     question_id: str
     answer: Any = None
+    verdict: Literal["answer", "edit", "deny", "expire"] = "answer"
 
 
 class ToolLateResult(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag=True):
@@ -269,6 +301,8 @@ Record = (
     | ToolStepStarted
     | HandlerStarted
     | ToolStepEnded
+    | ReconcileStarted
+    | ReconcileEnded
     | ToolStepSuspended
     | QuestionAnswered
     | ToolLateResult
@@ -290,12 +324,18 @@ class Row(NamedTuple):
 
 
 class Question(Struct, frozen=True, gc=False, kw_only=True):
-    """What a person is asked. id: what ``answer`` takes."""
+    """What a person is asked. id: what ``answer`` takes.
+
+    call: as the model made it. arguments: the exact ones that an answer is about, JSON with sorted keys. expires_at: seconds since
+    1970 after which no answer is a denial; None is never.
+    """
 
     id: str
     key: str
     call: ToolCall
     text: str
+    arguments: str = ""
+    expires_at: float | None = None
 
 
 class RunResult(Struct, frozen=True, kw_only=True):

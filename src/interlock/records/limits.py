@@ -63,6 +63,8 @@ class Limits(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The largest prompt or steering message; a larger one is a UsageError."""
     parallel_calls: int = 128
     """Calls of one session that may be in the onion at once; the others of their batch wait."""
+    reconcile_s: float = 30.0
+    """How long a tool's ``reconcile`` may take, unless the tool has a ``timeout_s``; then it is unknown what became of the call."""
     nesting: int = 8
     """How deep a tool may call tools."""
 

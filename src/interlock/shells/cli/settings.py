@@ -79,6 +79,7 @@ _LIMITS: dict[str, str] = {
     "result_store_bytes": "The largest full copy of a result that is kept.",
     "prompt_bytes": "The largest prompt.",
     "parallel_calls": "Calls that may run at once.",
+    "reconcile_s": "How long a tool may take to say, after a crash, what became of a call.",
     "nesting": "How deep a tool may call tools.",
     "drain_s": "How long a cancelled call is waited for.",
     "worker_threads": "Threads for synchronous tools.",

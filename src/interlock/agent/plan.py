@@ -1,0 +1,59 @@
+"""What a resume would do, for a person to read before it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from ..driver.reopening import changes, missing_tools
+from ..driver.setup import Parts
+from ..errors import NothingToResume
+from ..machine import CallProspect, Prospect, fold, prospect
+from ..records import Limits, Row
+
+_SAYS = {
+    "finished": "finished: its result stands",
+    "not_started": "not started: it never ran, and may start now",
+    "rerun": "started, but declared safe to start again",
+    "reconcile": "started; the tool is asked what became of it",
+    "unknown": "unknown: it had started and may have happened; the model is told so, and it is not run again",
+    "waiting": "waits for an answer to the question",
+    "refused": "settled without running",
+}
+_THEN = {"model": "Then the model is asked.", "end": "Then the run ends, without a further request.", "wait": "Then the run waits."}
+
+
+class ResumePlan(Struct, frozen=True, kw_only=True):
+    """What ``resume`` would do. missing_tools: without them it is refused. changes: what is different from when the run began, a
+    sentence each."""
+
+    session_id: str
+    run: Prospect
+    missing_tools: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """The plan in words, a line each."""
+        run = self.run
+        yield f"Run {run.run_id} of session {self.session_id}, turn {run.turn + 1}, {run.requests} requests so far."
+        yield from (_line(call) for call in run.calls)
+        yield _THEN[run.next]
+        yield from (f"Different now: {change}." for change in self.changes)
+        if self.missing_tools:
+            yield f"Refused: this agent does not have {', '.join(self.missing_tools)}."
+
+
+def _line(call: CallProspect) -> str:
+    attempt = f" (attempt {call.attempt})" if call.what == "rerun" else ""
+    question = f" {call.question_id}" if call.question_id else ""
+    return f"  {call.call.name} {call.call.arguments}: {_SAYS[call.what]}{question}{attempt}"
+
+
+def plan_of(session_id: str, rows: Sequence[Row], parts: Parts, limits: Limits) -> ResumePlan:
+    """Raises NothingToResume if ``rows`` hold no open run."""
+    state = fold(row.record for row in rows)
+    run = prospect(state, parts.clock())
+    if run is None:
+        raise NothingToResume(f"session {session_id!r} has no open run")
+    return ResumePlan(session_id=session_id, run=run, missing_tools=missing_tools(state, parts), changes=changes(state, parts, limits))
