@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from interlock import Agent, AgentRunConfig, RunContext, Suspended, extension
 from interlock.shells.cli import help_width
 from interlock.shells.cli.app import app
-from interlock.testing import Step, WireServer
+from interlock.shells.cli.run import SYSTEM_PROMPT
+from interlock.shells.cli.settings import Settings
+from interlock.testing import ScriptedModel, Step, WireServer, call, calls
 from interlock.testing.script import Handler
+from interlock.toolbox.readonly import readonly_tools
 from threaded import serving
 
 NOWHERE = "http://127.0.0.1:1"
@@ -44,6 +50,27 @@ class Commands:
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
         assert code is None or done.exit_code == code, (done.exit_code, done.stdout, done.stderr)
         return done
+
+    def waits(self, session: str, *, expires_s: float | None = None) -> str:
+        """Leave ``session`` waiting for a person, as somebody else's program has: its layer asks first. The question's id."""
+
+        @extension
+        async def ask(context: RunContext, call: Any, call_next: Any) -> Any:
+            return await call_next() if context.answer else Suspended(f"May I {call.name}?", expires_s=expires_s)
+
+        async def main() -> str:
+            settings = Settings.load()
+            async with await Agent.create(
+                ScriptedModel([calls(call("c1", "list_files"))]),
+                config=AgentRunConfig(session_id=session),
+                tools=list(readonly_tools(self.cwd)),
+                system_prompt=SYSTEM_PROMPT,
+                extensions=[ask],
+                journal=settings.journal(),
+            ) as agent:
+                return (await agent.run("What is here?")).questions[0].id
+
+        return asyncio.run(main())
 
     @contextmanager
     def model(self, steps: Iterable[Step] | Handler) -> Iterator[WireServer]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Iterable, Set
+from collections.abc import AsyncGenerator, Callable, Iterable, Set
 from typing import TYPE_CHECKING, Any, cast
 
 from .. import __version__
@@ -41,9 +41,21 @@ class Session:
         live, run = self._claim(merged, buffer=None)
         return await _finish(live, run, command)
 
-    async def stream(self, text: Any, *, config: AgentRunConfig | None = None) -> AsyncGenerator[Event, None]:
+    def stream(self, text: Any, *, config: AgentRunConfig | None = None) -> AsyncGenerator[Event, None]:
         """Run ``text`` and yield its events. See ``Agent.stream``."""
-        command, merged = self._start(text, config)
+        return self._stream(lambda: self._start(text, config))
+
+    def stream_resume(self) -> AsyncGenerator[Event, None]:
+        """``resume``, and yield the events of what follows. Leaving it ends the run CANCELLED, as with ``stream``."""
+        return self._stream(lambda: (None, self._config))
+
+    def stream_answer(self, question_id: str, answer: Any = True) -> AsyncGenerator[Event, None]:
+        """``answer``, and yield the events of what follows. Leaving it ends the run CANCELLED, as with ``stream``. Raises SessionBusy while
+        somebody else drives the run: ``answer`` is taken then, too."""
+        return self._stream(lambda: (answer_of(question_id, answer, at=self._agent.parts.clock()), self._config))
+
+    async def _stream(self, begin: Callable[[], tuple[Command | None, AgentRunConfig]]) -> AsyncGenerator[Event, None]:
+        command, merged = begin()
         buffer = EventBuffer(self._agent.limits.event_buffer)
         await self._free()
         live, run = self._claim(merged, buffer=buffer)

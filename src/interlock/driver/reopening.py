@@ -15,6 +15,14 @@ from .setup import Parts
 if TYPE_CHECKING:
     from .run import Run
 
+# Bounds of what this process does, not of the run's course: the machine never looks at them.
+_OF_THE_PROCESS = frozenset(
+    (
+        *("deadline_s", "drain_s", "event_buffer", "lease_s", "nesting", "prompt_bytes"),
+        *("reconcile_s", "result_bytes", "result_store_bytes", "worker_threads", "worker_wait_s"),
+    )
+)
+
 logger = logging.getLogger("interlock.driver")
 
 
@@ -66,7 +74,9 @@ def changes(state: State, parts: Parts, limits: Limits) -> tuple[str, ...]:
     ]
     said += [f"the tool {name} is new; the run does not have it" for name in parts.tools if name not in state.traits]
     old, new = asdict(state.limits), asdict(limits)
-    said += [f"limits.{name} was {old[name]} and stays so (this agent has {new[name]})" for name in old if old[name] != new[name]]
+    for name in (name for name in old if old[name] != new[name]):
+        holds = f"is {new[name]} now" if name in _OF_THE_PROCESS else f"stays so (this agent has {new[name]})"
+        said.append(f"limits.{name} was {old[name]} and {holds}")
     return tuple(said)
 
 

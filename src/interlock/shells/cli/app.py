@@ -134,6 +134,53 @@ def run(
     _exit(command, model=model, journal=journal, system=system, limits__requests=max_requests, limits__deadline_s=deadline)
 
 
+@app.command(epilog=_examples("interlock resume chat-42 --explain", "interlock resume chat-42"))
+def resume(
+    session: Annotated[str, typer.Argument(help="A session, or the beginning of its id.", autocompletion=_sessions)],
+    explain: Annotated[bool, typer.Option("--explain", help="Say what would happen to each open call, and do nothing.")] = False,
+    model: Model = None,
+    journal: Journal = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One event per line, as JSON; the plan as one object.")] = False,
+) -> None:
+    """Go on with a session's open run: after a crash, a failure of the model's side, or a question that has expired.
+
+    A call that had started in a process that is gone is not started again; what became of it is found out or said to be unknown.
+    Exit codes as for run; 3 if there is nothing to resume.
+    """
+
+    def command(settings: Settings) -> int:
+        from .going_on import explained, resumed
+
+        return explained(settings, session, as_json=as_json) if explain else resumed(settings, session, as_json=as_json)
+
+    _exit(command, model=model, journal=journal)
+
+
+@app.command(epilog=_examples("interlock answer chat-42", "interlock answer chat-42 --deny 'not on a Monday'"))
+def answer(
+    session: Annotated[str, typer.Argument(help="A session, or the beginning of its id.", autocompletion=_sessions)],
+    question: Annotated[str | None, typer.Option(metavar="ID", help="Which question; needed if several are open.")] = None,
+    allow: Annotated[bool, typer.Option("--allow", help="Yes, to exactly these arguments.")] = False,
+    deny: Annotated[str | None, typer.Option(metavar="REASON", help="No; the model is told the reason.")] = None,
+    edit: Annotated[str | None, typer.Option(metavar="JSON", help="Not so, but with these arguments; you are asked again.")] = None,
+    text: Annotated[str | None, typer.Option(metavar="TEXT", help="Anything else, for the one that asked.")] = None,
+    model: Model = None,
+    journal: Journal = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One event per line, as JSON; questions as one object each.")] = False,
+) -> None:
+    """Answer a question of a session that waits, and go on with its run. Without an answer: show what is asked.
+
+    Exit codes as for run; 3 if the question is not open.
+    """
+
+    def command(settings: Settings) -> int:
+        from .going_on import Given, answered
+
+        return answered(settings, session, question, Given(allow=allow, deny=deny, edit=edit, text=text), as_json=as_json)
+
+    _exit(command, model=model, journal=journal)
+
+
 @app.command(epilog=_examples("interlock demo --seed 3 --fast", "interlock demo --model auto"))
 def demo(
     seed: Annotated[int, typer.Option(metavar="N", help="Other invoices, and other faults of the model.")] = 0,
@@ -163,7 +210,7 @@ def sessions(
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="How many, newest first.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """List the sessions: running, idle, or abandoned by a process that died."""
+    """List the sessions: running, waiting for a person, stopped (to be resumed), idle, or abandoned by a process that died."""
 
     def command(settings: Settings) -> int:
         from .sessions import listing

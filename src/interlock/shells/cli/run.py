@@ -7,14 +7,14 @@ import os
 import stat
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...agent import Agent, AgentRunConfig
-from ...errors import CommandRefused, UsageError
-from ...events import Event, RunFinished, RunStarted
+from ...agent import Agent, AgentRunConfig, Session
+from ...errors import CommandRefused, ProviderError, UsageError
+from ...events import Event, RunFinished
 from ...messages import clean
 from ...records import Outcome, RunResult
 from ...toolbox.readonly import readonly_tools
@@ -25,7 +25,10 @@ from .exits import OUTCOME_CODES
 from .jsonl import JsonLines
 from .settings import Settings
 
-__all__ = ["RunOptions", "run", "run_config", "the_model"]
+__all__ = ["Begin", "RunOptions", "play", "run", "run_config", "the_agent", "the_model"]
+
+Begin = Callable[[Session], AsyncGenerator[Event, None]]
+"""What is to be done with the session."""
 
 STDIN_BYTES_MAX = 1024 * 1024
 SYSTEM_PROMPT = (
@@ -45,16 +48,24 @@ class RunOptions:
 
 def run(options: RunOptions, settings: Settings) -> int:
     """Run the prompt and return the exit code. The session's id is printed, so that it can be continued."""
-    # Before the event loop, which would not notice a Ctrl-C while stdin is read.
-    one = _OneRun(
-        options.session or uuid.uuid4().hex[:12],
-        Display(markdown=settings.of("markdown").value),
-        JsonLines() if options.as_json else None,
-    )
+
+    def begin() -> Begin:
+        # Before the event loop, which would not notice a Ctrl-C while stdin is read.
+        prompt = _prompt(options.prompt)
+        return lambda session: session.stream(prompt)
+
+    return play(begin, settings, session=options.session or uuid.uuid4().hex[:12], as_json=options.as_json)
+
+
+def play(begin: Callable[[], Begin], settings: Settings, *, session: str, as_json: bool) -> int:
+    """Show the events of what ``begin`` makes of the session, to their end, and return the exit code."""
+    one = _OneRun(session, Display(markdown=settings.of("markdown").value), JsonLines() if as_json else None)
     try:
-        prompt, model, journal = _prompt(options.prompt), the_model(settings, one.say), settings.journal()
-        result = run_interruptible(one.main(prompt, settings, model=model, journal=journal), on_stop=one.stop)
+        stream, model, journal = begin(), the_model(settings, one.say), settings.journal()
+        result = run_interruptible(one.main(stream, settings, model=model, journal=journal), on_stop=one.stop)
     except Exception as error:
+        if isinstance(error, ProviderError):
+            one.say(f"the session is kept: interlock resume {session} goes on where it stopped", style="yellow")
         if one.lines is not None:
             one.lines.failed(error, session_id=one.session)
         raise
@@ -73,23 +84,14 @@ class _OneRun:
         self._signal: int | None = None
         self._cancelling: asyncio.Task[None] | None = None
 
-    async def main(self, prompt: str, settings: Settings, *, model: str, journal: str) -> RunResult:
-        agent = await Agent.create(
-            model,
-            config=run_config(settings, self.session),
-            tools=list(readonly_tools(Path.cwd())),
-            system_prompt=settings.text("system") or SYSTEM_PROMPT,
-            journal=journal,
-            limits=settings.limits(),
-        )
-        self._agent = agent
+    async def main(self, begin: Begin, settings: Settings, *, model: str, journal: str) -> RunResult:
+        agent = self._agent = await the_agent(settings, self.session, model=model, journal=journal)
         if self.lines is None:
             self.display.show_warnings()
         try:
-            async with aclosing(agent.stream(prompt)) as events:
+            async with aclosing(begin(agent.session(self.session))) as events:
                 async for event in events:
-                    if isinstance(event, RunStarted):
-                        self._begun = True
+                    self._begun = True
                     self._show(event)
                     if isinstance(event, RunFinished):
                         return event.result
@@ -112,6 +114,8 @@ class _OneRun:
         if result.outcome is Outcome.CANCELLED:
             code = self._signal or code
             self.say(f'cancelled; the session is kept: interlock run --session {self.session} "..." continues it', style="yellow")
+        for question in result.questions:
+            self.say(f"to answer: interlock answer {self.session} --question {question.id} --allow (or --deny REASON)", style="yellow")
         usage = result.usage
         tokens = "" if usage.output_tokens is None else f", {(usage.input_tokens or 0) + usage.output_tokens:,} tokens"
         self.say(f"session {self.session}: {usage.requests} requests, {usage.tool_calls} tool calls{tokens}")
@@ -133,6 +137,18 @@ class _OneRun:
         """A line for a person; none where a program reads."""
         if self.lines is None:
             self.display.notice(text, style=style)
+
+
+async def the_agent(settings: Settings, session: str, *, model: str, journal: str) -> Agent:
+    """The agent of the command line: read-only tools for the working directory."""
+    return await Agent.create(
+        model,
+        config=run_config(settings, session),
+        tools=list(readonly_tools(Path.cwd())),
+        system_prompt=settings.text("system") or SYSTEM_PROMPT,
+        journal=journal,
+        limits=settings.limits(),
+    )
 
 
 def run_config(settings: Settings, session: str) -> AgentRunConfig:

@@ -15,8 +15,9 @@ import msgspec
 
 from ...errors import UsageError
 from ...journal import Journal, SessionInfo
+from ...machine import at_rest, fold, is_open
 from ...messages import text_of
-from ...records import Row, RunStarted
+from ...records import Outcome, Row, RunEnded, RunStarted
 from .jsonl import row_object, write_line
 from .settings import Settings
 from .store import named, place_of, with_journal
@@ -25,31 +26,52 @@ from .transcript import Format, exported, record_line, shown
 
 __all__ = ["delete", "export", "ids", "listing", "log", "show"]
 
-_STYLES = {"running": "green", "idle": "", "abandoned": "yellow"}
+_STYLES = {"running": "green", "waiting": "yellow", "stopped": "yellow", "idle": "", "abandoned": "yellow"}
+_HINTS = {
+    "waiting": "waiting: somebody must answer; interlock answer ID shows what is asked",
+    "stopped": "stopped: its run is open, and nothing drives it; interlock resume ID goes on",
+    "abandoned": "abandoned: its process died; interlock resume ID goes on, and --explain says how",
+}
+_LOOK_BACK = 8
 
 
 def listing(settings: Settings, *, limit: int, as_json: bool) -> int:
     """The newest sessions, one line each."""
 
-    async def read(journal: Journal) -> list[tuple[SessionInfo, str]]:
-        return [(info, await _first_prompt(journal, info)) for info in (await journal.sessions())[:limit]]
+    async def read(journal: Journal) -> list[tuple[SessionInfo, str, str]]:
+        newest = (await journal.sessions())[:limit]
+        return [(info, await _standing(journal, info), await _first_prompt(journal, info)) for info in newest]
 
     every = with_journal(settings, read, nothing=[])
     if as_json:
-        for info, prompt in every:
-            write_line({**msgspec.to_builtins(info), "prompt": prompt})
+        for info, state, prompt in every:
+            write_line({**msgspec.to_builtins(info), "state": state, "prompt": prompt})
         return 0
     out, notes = console(), console(stderr=True)
     if not every:
         notes.print(f"no sessions yet in {place_of(settings)}", style="dim")
         return 0
-    width = max(len(info.session_id) for info, _ in every)
-    for info, prompt in every:
-        line = f"{info.session_id:{width}}  {info.state:9}  {_ago(info.updated_at):>8}  {info.rows:>5} records  {prompt}"
-        out.print(columns(line, out.width if out.is_terminal else 400), style=_STYLES[info.state])
-    if any(info.state == "abandoned" for info, _ in every):
-        notes.print("abandoned: its process died; the next run of the session settles what was open", style="dim")
+    width = max(len(info.session_id) for info, *_ in every)
+    for info, state, prompt in every:
+        line = f"{info.session_id:{width}}  {state:9}  {_ago(info.updated_at):>8}  {info.rows:>5} records  {prompt}"
+        out.print(columns(line, out.width if out.is_terminal else 400), style=_STYLES[state])
+    for state in dict.fromkeys(state for _, state, _ in every if state in _HINTS):
+        notes.print(_HINTS[state], style="dim")
     return 0
+
+
+async def _standing(journal: Journal, info: SessionInfo) -> str:
+    """What the lease says of the session; if nobody holds it, what its records say."""
+    if info.state != "idle":
+        return info.state
+    last = [row.record for row in await journal.read(info.session_id, after=max(info.rows - _LOOK_BACK, 0))]
+    ends = [isinstance(record, RunEnded) for record in last if isinstance(record, RunStarted | RunEnded)]
+    if ends and ends[-1]:
+        return "idle"
+    state = fold(row.record for row in await journal.read(info.session_id))
+    if not is_open(state):
+        return "idle"
+    return "waiting" if at_rest(state) is Outcome.WAITING else "stopped"
 
 
 def show(settings: Settings, name: str | None, *, full: bool) -> int:

@@ -1,0 +1,129 @@
+"""``interlock resume | answer``: going on with a run that is open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ...agent import Agent, Allow, Deny, Edit, ResumePlan
+from ...errors import CommandRefused, UsageError
+from ...journal import Journal, SessionInfo
+from ...machine import Progress, fold
+from ...records import Question, Row, ToolStepSuspended
+from ..interrupts import run_interruptible
+from .jsonl import write_line
+from .run import Begin, play, the_agent, the_model
+from .settings import Settings
+from .store import named, place_of, with_journal
+from .text import console, printable
+
+__all__ = ["Given", "answered", "explained", "resumed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """The answer on the command line: at most one of them."""
+
+    allow: bool
+    deny: str | None
+    edit: str | None
+    text: str | None
+
+    def answer(self) -> Any:
+        """What is answered; None if nothing is. Raises UsageError for two answers, and for an edit that is no JSON object."""
+        given = [name for name in ("allow", "deny", "edit", "text") if getattr(self, name) not in (None, False)]
+        if len(given) > 1:
+            raise UsageError(f"one answer, not {len(given)}: --{' and --'.join(given)}")
+        if self.edit is not None:
+            try:
+                return Edit(msgspec.json.decode(self.edit, type=dict[str, Any]))
+            except msgspec.MsgspecError as error:
+                raise UsageError(f"--edit takes the arguments as one JSON object: {error}") from error
+        if self.deny is not None:
+            return Deny(self.deny)
+        return Allow() if self.allow else self.text
+
+
+def resumed(settings: Settings, name: str, *, as_json: bool) -> int:
+    """Go on with the open run of the session ``name``."""
+    info, _ = _read(settings, name)
+    return play(lambda: lambda session: session.stream_resume(), settings, session=info.session_id, as_json=as_json)
+
+
+def explained(settings: Settings, name: str, *, as_json: bool) -> int:
+    """What a resume would do, without doing it."""
+    info, _ = _read(settings, name)
+    if info.state == "running":
+        raise CommandRefused(f"session {info.session_id} is running: there is nothing to resume")
+    model, journal = the_model(settings, lambda _: None), settings.journal(create=False)
+
+    async def plan() -> ResumePlan:
+        agent: Agent = await the_agent(settings, info.session_id, model=model, journal=journal)
+        async with agent:
+            return await agent.explain()
+
+    found = run_interruptible(plan())
+    if as_json:
+        write_line(msgspec.to_builtins(found))
+        return 0
+    out = console()
+    for line in found.lines():
+        out.print(printable(line), highlight=False, markup=False)
+    return 0
+
+
+def answered(settings: Settings, name: str, question: str | None, given: Given, *, as_json: bool) -> int:
+    """Give the answer and go on; without one, show what is asked."""
+    answer = given.answer()
+    info, rows = _read(settings, name)
+    asked = _questions(rows)
+    if not asked:
+        raise CommandRefused(f"session {info.session_id} asks nothing")
+    if answer is None:
+        _show(info.session_id, asked, as_json=as_json)
+        return 0
+    if question is None and len(asked) > 1:
+        raise UsageError(f"several questions are open; say which: --question {' or --question '.join(one.id for one in asked)}")
+    id = question or asked[0].id
+
+    def begin() -> Begin:
+        return lambda session: session.stream_answer(id, answer)
+
+    return play(begin, settings, session=info.session_id, as_json=as_json)
+
+
+def _show(session: str, asked: list[Question], *, as_json: bool) -> None:
+    out = console()
+    for one in asked:
+        if as_json:
+            write_line(msgspec.to_builtins(one))
+            continue
+        out.print(printable(one.text), highlight=False, markup=False)
+        out.print(printable(f"  {one.call.name} {one.arguments}"), highlight=False, markup=False)
+        out.print(
+            f"  interlock answer {session} --question {one.id} --allow (or --deny REASON)", highlight=False, markup=False, style="dim"
+        )
+
+
+def _questions(rows: list[Row]) -> list[Question]:
+    """The questions that are open, in call order."""
+    asked = {row.record.question_id: row.record for row in rows if isinstance(row.record, ToolStepSuspended)}
+    waiting = [call for call in fold(row.record for row in rows).calls.values() if call.progress is Progress.WAITING]
+    return [
+        Question(id=call.question_id, key=call.key, call=call.call, text=one.question, arguments=one.arguments, expires_at=one.expires_at)
+        for call in waiting
+        if (one := asked.get(call.question_id)) is not None
+    ]
+
+
+def _read(settings: Settings, name: str) -> tuple[SessionInfo, list[Row]]:
+    async def read(journal: Journal) -> tuple[SessionInfo, list[Row]]:
+        info = await named(journal, name)
+        return info, await journal.read(info.session_id)
+
+    found = with_journal(settings, read, nothing=None)
+    if found is None:
+        raise UsageError(f"there are no sessions yet in {place_of(settings)}")
+    return found
