@@ -6,7 +6,7 @@ STAMP := $(VENV)/.interlock-setup
 PYTEST_ARGS ?= -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast lint format mutants bench docs site clean
+.PHONY: help setup run test test-fast lint format mutants kills bench docs site clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -33,6 +33,9 @@ format: $(STAMP) ## Rewrite the code in the project's format
 
 mutants: $(STAMP) ## Break each guarantee on purpose; a test must notice every time
 	$(BIN)/python scripts/mutants.py $(ARGS)
+
+kills: $(STAMP) ## Kill real agent processes N times; nothing may be lost or done twice
+	$(BIN)/python scripts/real_kills.py --kills $(or $(N),500) $(ARGS)
 
 bench: $(STAMP) ## Measure the runtime against a bare loop
 	$(BIN)/python bench/run.py $(ARGS)

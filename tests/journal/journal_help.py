@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -55,12 +56,18 @@ path = sys.argv[1]
 
 
 class Program:
-    """Another Python process that runs ``body`` (``path`` is the database), spoken to by lines."""
+    """Another Python process that runs ``body`` (``path`` is the database), spoken to by lines. within: a command that starts it."""
 
-    def __init__(self, body: str, path: Path) -> None:
+    def __init__(self, body: str, path: Path, within: Sequence[str] = ()) -> None:
         program = PRELUDE + textwrap.dedent(body)
+        tests = str(Path(__file__).parents[1])
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*within, sys.executable, "-c", program, str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([tests, *filter(None, [os.environ.get("PYTHONPATH")])])},
         )
 
     def hear(self) -> str:
@@ -83,8 +90,8 @@ class Program:
 
 
 @contextmanager
-def program(body: str, path: Path) -> Iterator[Program]:
-    other = Program(body, path)
+def program(body: str, path: Path, *, within: Sequence[str] = ()) -> Iterator[Program]:
+    other = Program(body, path, within)
     try:
         yield other
     finally:

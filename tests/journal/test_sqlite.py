@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -92,41 +91,6 @@ def test_a_file_name_may_hold_any_letters(tmp_path: Path) -> None:
 
 
 # ---- processes -----------------------------------------------------------------------------------
-
-
-def test_eight_processes_append_to_one_new_file_at_once(tmp_path: Path) -> None:
-    body = """
-    async def main():
-        journal = SQLiteJournal(path, busy_s=60)
-        await journal.open()
-        log = journal.session(sys.argv[0] + str(os.getpid()))
-        await log.claim(lease_s=15)
-        for n in range(200):
-            log.append(note(n), at=1.0)
-            await log.durable()
-        await log.release()
-        await journal.aclose()
-    say("ready"); hear(); asyncio.run(main())
-    """
-    path = tmp_path / "agent.db"
-    with ExitStack() as stack:
-        others = [stack.enter_context(program(body, path)) for _ in range(8)]
-        for other in others:
-            assert other.hear() == "ready"
-        for other in others:
-            other.say()
-        for other in others:
-            other.end()
-
-    async def check() -> None:
-        journal = SQLiteJournal(path)
-        found = await journal.sessions()
-        assert len(found) == 8
-        for info in found:
-            assert data_of(await journal.read(info.session_id)) == list(range(200))
-        await journal.aclose()
-
-    asyncio.run(check())
 
 
 def test_after_a_fork_the_child_is_told_to_make_its_own(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -53,6 +54,50 @@ class Marks(AgentExtension):
 
 def one_call(handler: Any, *layers: Any, **options: Any) -> Any:
     return asyncio.run(play([calls(call("c1", handler.__name__)), text("done")], tools=[handler], extensions=layers, **options))
+
+
+# ---- who decided -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delegates", [False, True])
+def test_a_layer_that_returns_null_where_nothing_came_up_has_decided(delegates: bool) -> None:
+    async def act() -> None:
+        raise ValueError("no")
+
+    @extension(name="null")
+    async def null(context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
+        if delegates:
+            with contextlib.suppress(ValueError):
+                await call_next()
+
+    played = one_call(act, null)
+    (record,) = [record for record in played.records if isinstance(record, ToolStepEnded)]
+    assert (record.message.content, record.message.failed, record.decided_by) == ("null", False, "null")
+
+
+def test_a_hook_may_return_any_awaitable_and_what_it_leaves_behind_is_stopped_all_the_same() -> None:
+    stopped: list[bool] = []
+
+    class Elsewhere(AgentExtension):
+        def on_tool_call(self, context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
+            async def leave() -> str:
+                self.inner = asyncio.ensure_future(call_next())
+                await began.wait()
+                return "left"
+
+            return asyncio.ensure_future(leave())
+
+    async def act() -> None:
+        began.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            stopped.append(True)
+
+    began = asyncio.Event()
+    played = one_call(act, Elsewhere())
+    assert [message.content for message in played.result.messages if isinstance(message, ToolMessage)] == ["left"]
+    assert stopped == [True]
 
 
 # ---- order ---------------------------------------------------------------------------------------------

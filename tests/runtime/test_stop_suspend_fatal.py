@@ -69,6 +69,15 @@ def test_a_layer_that_returns_stop_ends_the_run_with_it_and_no_outer_layer_can_s
     assert is_valid(result.messages)
 
 
+def test_a_stop_that_a_handler_returns_ends_the_run_once_a_layer_has_passed_it_on() -> None:
+    async def act() -> Stop:
+        return Stop("enough")
+
+    played = asyncio.run(play([calls(call("c1", "act"))], tools=[act], extensions=[Swallow()]))
+    assert (played.result.outcome, played.result.reason, played.result.text) == (Outcome.COMPLETED, "stop", "enough")
+    assert len(played.bodies) == 1
+
+
 def test_after_a_stop_the_session_goes_on_with_a_valid_request() -> None:
     async def act() -> None:
         pass

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from asyncio import current_task
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from ..errors import AlreadyDelegated, Fatal, UsageError
 from ..messages import reason_of
@@ -51,7 +55,7 @@ class Chain:
     up; no layer can swallow it.
     """
 
-    __slots__ = ("asked_about", "decided_by", "drain_s", "error", "fatal", "invocation", "latched", "value", "vetoed_by")
+    __slots__ = ("asked_about", "decided_by", "drain_s", "error", "fatal", "invocation", "latched", "latching", "value", "vetoed_by")
 
     def __init__(self, invocation: ToolInvocation, *, drain_s: float) -> None:
         self.invocation = invocation
@@ -60,62 +64,85 @@ class Chain:
         self.decided_by = "handler"
         self.latched: Suspended | Stop | None = None
         self.asked_about = ""
+        self.latching = False
+        """Whether the handler itself returned what is latched once a layer returns it."""
         self.fatal: Fatal | None = None
         self.value: Any = None
         self.error: BaseException | None = None
 
     def enter(self, layers: Sequence[Layer], core: Enter) -> Awaitable[Any]:
         """Go through ``layers`` to ``core``. Returns or raises what comes out of the outermost."""
-        return compose(layers, core, self._link)()
-
-    def _link(self, layer: Layer, inner: Enter) -> Enter:
-        return Slot(self, layer, inner).enter
+        way_in: Slot | Enter = compose(layers, core, partial(Slot, self))
+        return Slot(self, _OUTSIDE, way_in).call_next()
 
 
-class Slot:
-    """One layer's place in one call."""
+_OUTSIDE = Layer("the runtime", lambda *_: None, None)
+"""Whoever calls the outermost layer."""
 
-    __slots__ = ("_chain", "_closed", "_delegated", "_inner", "_layer", "_running")
 
-    def __init__(self, chain: Chain, layer: Layer, inner: Enter) -> None:
-        self._chain = chain
-        self._layer = layer
-        self._inner = inner
-        self._delegated = False
-        self._closed = False
-        self._running: asyncio.Task[Any] | None = None
+class _OnItsStack:
+    cr_running = True
 
-    async def enter(self) -> Any:
-        layer, chain = self._layer, self._chain
-        try:
-            value = await layer.hook(layer.context, chain.invocation, self.call_next)
-        except BaseException as error:
-            self._raised(error)
-            raise
-        finally:
-            self._closed = True
-            if self._running is not None:
-                await self._stop_runaway()
-        return self._returned(value)
+
+class Slot(Struct, eq=False):
+    """One layer's place in one call.
+
+    The layer's ``call_next`` runs what is further in: the next layer's hook and what is to be concluded from how that ended,
+    in one coroutine. So a layer costs one frame of ours beside its own.
+
+    hook: the layer's coroutine. running: the task that ``call_next`` runs in, if that is not the layer's own.
+    """
+
+    chain: Chain
+    layer: Layer
+    inner: Slot | Enter
+    hook: Any = _OnItsStack
+    delegated: bool = False
+    closed: bool = False
+    running: asyncio.Task[Any] | None = None
 
     async def call_next(self) -> Any:
         """What the layer calls ``call_next``. One-shot; over when its layer is."""
-        if self._delegated or self._closed:
-            raise AlreadyDelegated(f"{self._layer.name}: " + ("call_next was already awaited" if self._delegated else "its call has ended"))
-        self._delegated = True
-        self._running = asyncio.current_task()
+        if self.delegated or self.closed:
+            raise AlreadyDelegated(f"{self.layer.name}: " + ("call_next was already awaited" if self.delegated else "its call has ended"))
+        self.delegated = True
         try:
-            return await self._inner()
+            own = self.hook.cr_running  # on its stack, so in its task; to ask for the task costs as much as all the rest of a layer
+        except AttributeError:  # an awaitable of another kind
+            own = False
+        if not own:
+            self.running = current_task()
+        chain, inner = self.chain, self.inner
+        try:
+            if not isinstance(inner, Slot):
+                value = await inner()
+                chain.latching = isinstance(value, _LATCHED)
+                return value
+            layer = inner.layer
+            try:
+                inner.hook = hook = layer.hook(layer.context, chain.invocation, inner.call_next)
+                value = await hook
+            except BaseException as error:
+                inner.raised(error)
+                raise
+            finally:
+                inner.closed = True
+                if inner.running is not None:
+                    await inner.stop_runaway()
+            # What the layer passes on as it came up to it needs no second look.
+            if value is chain.value and inner.delegated and chain.error is None and not chain.latching:
+                return value
+            return inner.returned(value)
         finally:
-            self._running = None
+            self.running = None
 
-    def _raised(self, error: BaseException) -> None:
-        chain, name = self._chain, self._layer.name
+    def raised(self, error: BaseException) -> None:
+        chain, name = self.chain, self.layer.name
         if error is not chain.error:
             chain.error, chain.decided_by, chain.vetoed_by = error, name, None
         if isinstance(error, Fatal) and chain.fatal is None:
             chain.fatal = error
-        if self._delegated or not isinstance(error, Exception) or isinstance(error, Fatal):
+        if self.delegated or not isinstance(error, Exception) or isinstance(error, Fatal):
             return  # not a veto: it had delegated, it was cancelled, or it stops the whole run
         chain.vetoed_by = name
         reason = reason_of(error)
@@ -123,27 +150,27 @@ class Slot:
             reason = repr(reason)[1:-1]
         logger.warning("Middleware %s vetoed tool %s: %s", name, chain.invocation.name, reason)
 
-    def _returned(self, value: Any) -> Any:
-        chain = self._chain
-        if value is not chain.value or chain.error is not None or not self._delegated:
-            chain.value, chain.error, chain.decided_by, chain.vetoed_by = value, None, self._layer.name, None
+    def returned(self, value: Any) -> Any:
+        chain = self.chain
+        if value is not chain.value or chain.error is not None or not self.delegated:
+            chain.value, chain.error, chain.decided_by, chain.vetoed_by = value, None, self.layer.name, None
         if isinstance(value, Stop | Suspended) and chain.latched is None:
-            if isinstance(value, Suspended) and self._delegated:
-                error = UsageError(f"{self._layer.name} returned Suspended after it had delegated: the call may have run")
-                chain.error, chain.decided_by = error, self._layer.name
+            if isinstance(value, Suspended) and self.delegated:
+                error = UsageError(f"{self.layer.name} returned Suspended after it had delegated: the call may have run")
+                chain.error, chain.decided_by = error, self.layer.name
                 raise error
             chain.latched = value
             chain.asked_about = chain.invocation.arguments_text()
         return value
 
-    async def _stop_runaway(self) -> None:
+    async def stop_runaway(self) -> None:
         """The layer left while what it had called still runs in a task of the layer's own: a handler never outlives its call."""
-        task = self._running
+        task = self.running
         if task is None or task is asyncio.current_task():
             return
         task.cancel()
         task.add_done_callback(_look_at)
-        await asyncio.wait({task}, timeout=self._chain.drain_s)
+        await asyncio.wait({task}, timeout=self.chain.drain_s)
 
 
 def _look_at(task: asyncio.Task[Any]) -> None:
@@ -151,6 +178,8 @@ def _look_at(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         task.exception()
 
+
+_LATCHED = (Stop, Suspended)
 
 Stream = Callable[[Any], AsyncIterator[Any]]
 
