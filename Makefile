@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.interlock-setup
 PYTEST_ARGS ?= -n 2
+SEEDS ?= 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast lint format mutants kills bench docs site clean
+.PHONY: help setup run test test-fast lint format mutants kills sim local bench golden docs site clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -37,8 +38,17 @@ mutants: $(STAMP) ## Break each guarantee on purpose; a test must notice every t
 kills: $(STAMP) ## Kill real agent processes N times; nothing may be lost or done twice
 	$(BIN)/python scripts/real_kills.py --kills $(or $(N),500) $(ARGS)
 
+sim: $(STAMP) ## Simulate whole sessions with every fault: make sim SEEDS=100000
+	$(BIN)/python -m interlock.testing.sim --seeds $(SEEDS) $(ARGS)
+
+local: $(STAMP) ## Run a small real model on this machine (downloads 127 MB once)
+	sh scripts/local.sh $(VENV) .local $(ARGS)
+
 bench: $(STAMP) ## Measure the runtime against a bare loop
 	$(BIN)/python bench/run.py $(ARGS)
+
+golden: $(STAMP) ## Write the golden journal of this version anew (refused once it is released)
+	$(BIN)/python scripts/golden.py --force $(ARGS)
 
 docs: $(STAMP) ## Draw the phase diagram in docs/architecture.md anew
 	$(BIN)/python scripts/phase_diagram.py
@@ -47,7 +57,7 @@ site: $(STAMP) ## Build the documentation into site/: strictly, and without netw
 	$(BIN)/python scripts/build_site.py $(ARGS)
 
 clean: ## Remove .venv and every cache
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist build site
+	rm -rf $(VENV) .local .pytest_cache .ruff_cache .hypothesis dist build site
 	find src tests scripts examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml scripts/setup.sh

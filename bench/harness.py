@@ -56,6 +56,23 @@ ROWS = (
     _run("run-process", "the same, SQLite, durability process", 2.5, 300, 60, script="r1", warm=30, journal="process"),
     _run("run-power", "the same, SQLite, durability power", 4.5, 200, 40, script="r1", warm=20, journal="power"),
     _run("chunk", "one streamed chunk, in a burst", 1.4, 20, 5, script="s10000", warm=2, per=10_000),
+    Row(
+        "chunk-google", "one chunk of Gemini's, the adapter alone", "wire", 20, 5, {"wire": "google", "warm": 2, "per": 10_000}, target=1.5
+    ),
+    Row(
+        *("chunk-responses", "one event of the Responses API, the adapter alone", "wire", 20, 5),
+        {"wire": "responses", "warm": 2, "per": 10_000},
+        target=1.5,
+    ),
+    Row(
+        "chunk-anthropic",
+        "one event of Anthropic's, the adapter alone",
+        "wire",
+        20,
+        5,
+        {"wire": "anthropic", "warm": 2, "per": 10_000},
+        target=1.5,
+    ),
     _run("round-200", "one tool round at history 200", 2.0, 4, 1, script="r200", warm=1, per=201),
     _run("round-800", "one tool round at history 800", 2.0, 1, 1, script="r800", warm=1, per=801),
     _run("fragment", "one argument fragment, its event included", 1.5, 20, 5, script="a4000-40000", warm=2, per=4000),

@@ -183,10 +183,34 @@ async def append(sample: Sample) -> dict[str, float]:
     return {"value": rate}
 
 
+async def wire(sample: Sample) -> dict[str, float]:
+    """One streamed chunk over a vendor's own wire, read by the adapter alone or by a bare loop."""
+    import wires
+
+    spoken, pieces = wires.WIRES[sample.options["wire"]], int(sample.options["per"])
+    server = subprocess.Popen([sys.executable, str(HERE / "wires.py")], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        base = f"http://127.0.0.1:{server.stdout.readline().strip()}/{sample.options['wire']}/{pieces}"
+        run = await (wires.bare if sample.who == "bare" else wires.ours)(spoken, base)
+        for _ in range(sample.warm):
+            assert len(await run()) == 5 * pieces
+        with sample.profiler():
+            began = cpu()
+            for _ in range(sample.n):
+                await run()
+            spent = cpu() - began
+        await run.close()
+    finally:
+        server.terminate()
+        server.wait()
+    return {"value": spent / sample.n / pieces * 1e6}
+
+
 async def main() -> None:
     who, kind, port, directory, *pairs = sys.argv[1:]
     sample = Sample(who, port, directory, dict(pair.split("=", 1) for pair in pairs))
-    kinds: dict[str, Any] = {"runs": runs, "layers": layers, "sessions": sessions, "process": process, "append": append}
+    kinds: dict[str, Any] = {"runs": runs, "layers": layers, "sessions": sessions, "process": process, "append": append, "wire": wire}
     print(json.dumps(await kinds[kind](sample)), flush=True)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any
 
 from interlock import Agent, AgentRunConfig, Limits, RunResult
@@ -20,6 +21,20 @@ from interlock.testing import ScriptedModel, WireServer
 
 WIRES = ("memory", "streamed", "plain")
 """How a script reaches the agent: without a socket, over one as a stream, over one as a whole reply."""
+
+
+def looped(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """An asynchronous test as pytest takes it: run to its end in a loop of its own."""
+
+    @wraps(test)
+    def run(*args: Any, **named: Any) -> None:
+        asyncio.run(_awaited(test(*args, **named)))
+
+    return run
+
+
+async def _awaited(test: Awaitable[None]) -> None:
+    await test
 
 
 def limits(**changed: Any) -> Limits:

@@ -28,7 +28,7 @@ async def left_behind(steps: Any, *, at: asyncio.Event, prompt: str = "Go.", **o
     """Run until ``at`` is set, and die there: a journal with what had been stored by then, and nothing that was only buffered."""
     journal = MemoryJournal()
     config = AgentRunConfig(session_id="s")
-    agent = await Agent.create(ScriptedModel(steps), config=config, journal=journal, **{"limits": limits(), **options})
+    agent = await Agent.create(_model(steps), config=config, journal=journal, **{"limits": limits(), **options})
     run, reached = asyncio.create_task(agent.run(prompt)), asyncio.create_task(at.wait())
     done, _ = await asyncio.wait({run, reached}, return_when=asyncio.FIRST_COMPLETED)
     assert reached in done, run
@@ -41,10 +41,14 @@ async def left_behind(steps: Any, *, at: asyncio.Event, prompt: str = "Go.", **o
     return await journal_of(rows)
 
 
+def _model(steps: Any) -> ScriptedModel:
+    return steps if isinstance(steps, ScriptedModel) else ScriptedModel(steps)
+
+
 @asynccontextmanager
 async def reopened(journal: MemoryJournal, steps: Any = (), **options: Any) -> AsyncIterator[Agent]:
     """Another agent on what was left behind; its model must have been asked for every one of ``steps`` in the end."""
-    model, config = ScriptedModel(steps), AgentRunConfig(session_id="s")
+    model, config = _model(steps), AgentRunConfig(session_id="s")
     async with await Agent.create(model, config=config, journal=journal, **{"limits": limits(), **options}) as agent:
         yield agent
     model.assert_done()

@@ -26,6 +26,7 @@ from interlock.model import ModelRequest
 from interlock.providers import chat_request
 from interlock.providers.chat_reply import ChatReply
 from interlock.providers.chat_request import ChatRequestWriter
+from interlock.providers.google_reply import GoogleReply
 from interlock.testing import ScriptedModel, call, calls, text
 
 
@@ -154,6 +155,47 @@ def test_a_run_makes_one_task_for_itself_and_one_per_step(many: int, tasks: int)
     assert turns <= 8, "one turn per step, and a few to begin and to end"
 
 
+@pytest.mark.parametrize("many", [1, 32])
+def test_a_run_seldom_asks_which_loop_it_runs_in(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    """In Python 3.11 each time is a system call."""
+    asked, ask = 0, asyncio.get_running_loop
+
+    def counted() -> asyncio.AbstractEventLoop:
+        nonlocal asked
+        asked += 1
+        return ask()
+
+    async def main() -> None:
+        async with agent_playing([*one_tool(many), *one_tool(many)], tools=[add]) as agent:
+            await consume(agent)
+            monkeypatch.setattr(asyncio, "get_running_loop", counted)
+            await consume(agent)
+            monkeypatch.undo()
+
+    asyncio.run(main())
+    assert asked <= 4
+
+
+def test_a_run_leaves_nothing_for_the_garbage_collector() -> None:
+    import gc
+
+    async def main() -> int:
+        async with agent_playing([step for _ in range(4) for step in one_tool()], tools=[add]) as agent:
+            await consume(agent)
+            await asyncio.sleep(0)
+            gc.collect()
+            gc.disable()
+            try:
+                for _ in range(3):
+                    await consume(agent)
+                await asyncio.sleep(0)  # the run's task lets go of it
+                return gc.collect()
+            finally:
+                gc.enable()
+
+    assert asyncio.run(main()) == 0
+
+
 # ---- what is loaded --------------------------------------------------------------------------------------
 
 
@@ -170,12 +212,14 @@ def test_importing_interlock_loads_nothing_else() -> None:
 
 
 HEAVY = {"aiohttp", "pydantic", "pydantic_core", "yarl", "sqlite3", "rich", "typer", "email", "http", "urllib.request", "docstring_parser"}
+LATER = {"json", "pathlib", "hashlib", "queue", "urllib.parse", "ipaddress"}  # each a twentieth or more of what touching Agent costs
 
 
 def test_touching_agent_loads_no_heavy_module() -> None:
     added = loaded("import interlock; interlock.Agent")
-    assert added.isdisjoint(HEAVY)
-    assert len(added - loaded("import asyncio, msgspec")) <= 75
+    assert added.isdisjoint(HEAVY | (LATER - loaded("import asyncio, msgspec")))
+    assert not [name for name in added if name.startswith("interlock.providers")]
+    assert len(added - loaded("import asyncio, msgspec")) <= 60
 
 
 def test_constructing_an_agent_loads_neither_sqlite_nor_a_shell() -> None:
@@ -237,6 +281,19 @@ def test_a_chunk_leaves_one_object_behind_and_shows_one_event(payload: bytes, ki
     assert count / many <= kept_max
 
 
+def test_a_chunk_of_gemini_leaves_one_object_behind_and_shows_one_event() -> None:
+    candidate = {"index": 0, "content": {"role": "model", "parts": [{"text": "word "}]}}
+    payload = json.dumps({"candidates": [candidate], "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 7}}).encode()
+    reply, many = GoogleReply("m"), 5000
+    for _ in range(100):
+        reply.take(payload)
+    with blocks_kept() as kept:
+        shown = sum(len(reply.take(payload)) for _ in range(many))
+        count = kept()
+    assert shown == many
+    assert count / many <= 1.1
+
+
 @pytest.mark.parametrize("kind", [TextDelta, ToolCallDelta])
 def test_an_event_of_a_chunk_is_invisible_to_the_garbage_collector(kind: type[Any]) -> None:
     """A burst of tracked objects would start a collection every 700 chunks."""
@@ -291,9 +348,9 @@ def test_the_tools_are_encoded_once_for_all_sessions_of_an_agent(monkeypatch: py
     heads: list[int] = []
     head = ChatRequestWriter._head
 
-    def counted(self: ChatRequestWriter, settings: Any, tools: Any) -> bytes:
+    def counted(self: ChatRequestWriter, settings: Any, tools: Any, output: Any) -> bytes:
         heads.append(len(tools))
-        return head(self, settings, tools)
+        return head(self, settings, tools, output)
 
     monkeypatch.setattr(ChatRequestWriter, "_head", counted)
 

@@ -202,13 +202,14 @@ def check_interlock(words: list[str]) -> None:
 
 
 def check_make(words: list[str]) -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets, variables = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)), set(re.findall(r"\$\(([A-Z_]+)\)", makefile))
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
             assert name in targets, f"make has no target {name}"
             continue
-        assert name in {"ARGS", "PYTEST_ARGS", "PYTHON"}, f"make has no variable {name}"
+        assert name in variables | {"PYTHON"}, f"make has no variable {name}"
         for path in shlex.split(value):
             assert not path.startswith(("tests/", "examples/")) or (ROOT / path.split("::")[0]).exists(), path
             if re.fullmatch(r"G\d\d[\w-]*", path):
@@ -251,6 +252,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
             "cat",
             "cd",
             "cp",
+            ".",
             "curl",
             "echo",
             "export",
@@ -301,7 +303,23 @@ def commands_in(line: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "demo", "sessions", "show", "log", "export", "delete", "models", "doctor", "onion", "config show", "config explain"]
+    "command",
+    [
+        "run",
+        "demo",
+        "sessions",
+        "show",
+        "log",
+        "export",
+        "fork",
+        "replay",
+        "delete",
+        "models",
+        "doctor",
+        "onion",
+        "config show",
+        "config explain",
+    ],
 )
 def test_the_options_in_the_docs_are_those_of_help(command: str) -> None:
     said = interlock(*command.split(), "--help").partition("Examples:")[0]

@@ -10,7 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .agent import Agent, AgentRunConfig, Allow, Deny, Edit, ResumePlan, Session
+    from .agent import Agent, AgentRunConfig, Allow, Deny, Edit, Session
+    from .agent.plan import ResumePlan
     from .errors import (
         AlreadyDelegated,
         CommandRefused,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from .extensions.base import AgentExtension, RunContext, Stop, Suspended, extension
+    from .providers.fallback import FallbackModel
     from .records import Limits, Outcome, RunResult
     from .tools import Tool, did_not_happen, happened, tool, unknown
     from .tools.context import current_tool_call_id
@@ -61,6 +63,7 @@ _HOME = {
         "UsageError",
     ),
     ".extensions.base": ("AgentExtension", "RunContext", "Stop", "Suspended", "extension"),
+    ".providers.fallback": ("FallbackModel",),
     ".records": ("Limits", "Outcome", "RunResult"),
     ".tools": ("Tool", "did_not_happen", "happened", "tool", "unknown"),
     ".tools.context": ("current_tool_call_id",),
@@ -77,6 +80,7 @@ __all__ = [
     "Deny",
     "Diverged",
     "Edit",
+    "FallbackModel",
     "Fatal",
     "InterlockError",
     "JournalConflict",

@@ -153,7 +153,16 @@ class SandboxUnavailable(InterlockError):
 
 
 class Diverged(InterlockError):
-    """A replay asked for something that its journal does not hold."""
+    """A replay came to something that its journal does not hold.
+
+    seq: the row at which they differ first. expected: what the journal holds there, in words; found: what the replay came to.
+    """
+
+    def __init__(self, message: str, *, seq: int = 0, expected: str = "", found: str = "") -> None:
+        super().__init__(message)
+        self.seq = seq
+        self.expected = expected
+        self.found = found
 
 
 class ProtocolError(InterlockError):

@@ -76,7 +76,7 @@ def test_a_pipe_gets_the_answer_alone(cli: Cli) -> None:
     assert (done.returncode, done.stdout) == (0, "At six.\n")
     assert "→ read_file" in done.stderr
     assert "✓ read_file" in done.stderr
-    assert "2 requests, 1 tool calls" in done.stderr
+    assert "2 requests, 1 tool call," in done.stderr
     assert server.requests[1].body["messages"][-1]["content"] == "the tide turns at six"
     offered = {tool["function"]["name"] for tool in server.requests[0].body["tools"]}
     assert offered == {"list_files", "read_file", "search_text"}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from commands import Commands
-from interlock.testing import call, calls, error, hold, text
+from interlock import Agent, AgentRunConfig, RunContext, Suspended, extension
+from interlock.shells.cli.settings import Settings
+from interlock.testing import ScriptedModel, call, calls, error, hold, text
 from threaded import serving
 
 INTERLOCK = [sys.executable, "-c", "import sys; from interlock.shells.cli import main; sys.exit(main())"]
@@ -99,8 +103,6 @@ def test_an_expired_question_is_a_denial_that_resume_delivers(commands: Commands
 
 
 def test_a_killed_run_is_abandoned_and_explained_and_goes_on(commands: Commands) -> None:
-    import asyncio
-
     gate = asyncio.Event()
     with serving([calls(call("c1", "list_files")), hold(gate)]) as server:
         environment = {**os.environ, "INTERLOCK_MODEL": f"openai-compatible:scripted@{server.base_url}"}
@@ -119,3 +121,32 @@ def test_a_killed_run_is_abandoned_and_explained_and_goes_on(commands: Commands)
         assert "Then the model is asked." in commands("resume", "chat-42", "--explain").stdout
         assert commands("resume", "chat-42").stdout == "An empty folder.\n"
         assert [message["role"] for message in server.requests[0].body["messages"]] == ["system", "user", "assistant", "tool"]
+
+
+def test_a_question_of_a_program_with_tools_of_its_own_is_shown_and_left_to_that_program(commands: Commands) -> None:
+    def pay(euros: int) -> str:
+        """Pay somebody."""
+        raise AssertionError
+
+    @extension
+    async def ask(context: RunContext, call: Any, call_next: Any) -> Any:
+        return Suspended("Pay?")
+
+    async def program() -> str:
+        model, config = ScriptedModel([calls(call("c1", "pay", {"euros": 5}))]), AgentRunConfig(session_id="desk")
+        async with await Agent.create(model, config=config, tools=[pay], extensions=[ask], journal=Settings.load().journal()) as agent:
+            return (await agent.run("Pay.")).questions[0].id
+
+    id = asyncio.run(program())
+    shown = commands("answer", "desk").stdout
+    assert 'pay {"euros":5}' in shown
+    assert f"to be answered in the program that has pay: await agent.answer('{id}', True)" in shown
+    assert "--allow" not in shown
+    with commands.model([]):
+        assert "in the program that has them; or begin a new run" in commands("answer", "desk", "--allow", code=3).stderr
+
+
+def test_a_question_that_is_not_open_is_not_answered_with_another_one(commands: Commands) -> None:
+    id = commands.waits("chat-42")
+    assert "May I list_files?" in commands("answer", "chat-42", "--question", id).stdout
+    assert "does not ask 'nope'" in commands("answer", "chat-42", "--question", "nope", code=3).stderr

@@ -64,7 +64,7 @@ def test_doctor_finds_nothing_broken_and_shows_the_onion_in_order(commands: Comm
     with commands.model([text("Done.")]):
         commands("run", "hello")
         said = commands("doctor").stdout
-    assert "quick_check ok, 1 sessions" in said
+    assert "integrity_check ok, 1 sessions" in said
     assert "reachable (HTTP 200)" in said
     order = [said.index(name) for name in ("1. CoerceArguments", "2. ToolLog", "3. RuntimeTools", "4. UrlGuard")]
     assert order == sorted(order)
@@ -122,3 +122,15 @@ def test_the_onion_is_the_agents(commands: Commands) -> None:
     layers = [json.loads(line) for line in commands("onion", "--json").stdout.splitlines()]
     assert [layer["name"] for layer in layers] == ["CoerceArguments", "ToolLog", "RuntimeTools", "UrlGuard"]
     assert layers[-1]["hooks"] == ["on_tool_call"]
+
+
+def test_doctor_sends_each_vendor_its_key_as_that_vendor_takes_it(commands: Commands) -> None:
+    from interlock.agent.models import vendors
+    from interlock.shells.cli.doctor import _endpoint  # pyright: ignore[reportPrivateUsage]
+
+    for name in ("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"):
+        commands.environment.delenv(name, raising=False)
+    commands.environment.setenv("GOOGLE_API_KEY", "k1")
+    google = next(vendor for vendor in vendors() if vendor.name == "google")
+    assert google.key_variable == "GOOGLE_API_KEY"
+    assert _endpoint(google, "") == ("https://generativelanguage.googleapis.com", {"x-goog-api-key": "k1"})

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from commands import Commands
+from interlock.shells.cli.text import counted, outcome_words
 from interlock.testing import call, calls, hold, text
 
 INTERLOCK = [sys.executable, "-c", "import sys; from interlock.shells.cli import main; sys.exit(main())"]
@@ -176,3 +177,14 @@ def test_a_reader_that_has_left_is_code_141(chat: Commands, command: list[str]) 
     assert process.returncode == 141
     assert b"Traceback" not in said
     assert b"Exception ignored" not in said
+
+
+def test_an_age_without_a_unit_is_refused_before_anything_is_deleted(chat: Commands) -> None:
+    assert "'30' has no unit: write 30d, 12h or 90s" in chat("prune", "--older-than", "30", "--yes", code=2).stderr
+    assert "1 session would be deleted" in chat("prune", "--older-than", "0s", "--dry-run").stderr
+    assert len(chat("sessions", "--json").stdout.splitlines()) == 1
+
+
+def test_a_cancelled_run_is_said_once_and_one_request_is_one() -> None:
+    assert (outcome_words("cancelled", "cancelled"), outcome_words("limit", "requests")) == ("cancelled", "limit (requests)")
+    assert (counted(0, "request"), counted(1, "request"), counted(2, "request")) == ("0 requests", "1 request", "2 requests")

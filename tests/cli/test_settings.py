@@ -120,7 +120,7 @@ def test_durations(text: str, value: float) -> None:
     assert seconds(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "s", "5 m", "-1", "1d", "m5", "nan"])
+@pytest.mark.parametrize("text", ["", "s", "5 m", "-1", "1w", "m5", "nan"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError):
         seconds(text)

@@ -10,7 +10,7 @@ import pytest
 from helpers import WIRES, Played, limits, play, reply, said
 from interlock import Agent, Outcome, ToolFailure, extension
 from interlock.events import RecoveryStarted, StreamRestarted, TextDelta
-from interlock.machine import RECOVERIES
+from interlock.machine import INVALID_OUTPUT, RECOVERIES
 from interlock.messages import AssistantMessage, StopReason, ToolMessage
 from interlock.testing import ScriptedModel, call, calls, cut, error_object, raw, reasoning, text
 
@@ -263,7 +263,8 @@ NEEDS: dict[str, list[Any]] = {
 
 
 def test_every_recovery_has_a_scenario_that_needs_it() -> None:
-    assert set(NEEDS) == set(RECOVERIES)
+    # An answer of another form needs an agent that asks for one: that has a module of its own.
+    assert set(NEEDS) == set(RECOVERIES) - {INVALID_OUTPUT}
 
 
 @pytest.mark.parametrize("removed", NEEDS)

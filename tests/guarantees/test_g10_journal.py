@@ -58,11 +58,11 @@ def watched(check: Callable[[LiveSession, list[Record]], None], monkeypatch: pyt
     appended: dict[str, list[Record]] = {}
     original = LiveSession.commit
 
-    def commit(self: LiveSession, record: Record) -> int:
-        seq = original(self, record)
-        appended.setdefault(self.session_id, []).append(record)
+    def commit(self: LiveSession, record: Any, finish: Any = None) -> Any:
+        written = original(self, record, finish)
+        appended.setdefault(self.session_id, []).append(written)
         check(self, appended[self.session_id])
-        return seq
+        return written
 
     with monkeypatch.context() as patch:
         patch.setattr(LiveSession, "commit", commit)

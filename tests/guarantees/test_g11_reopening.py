@@ -266,6 +266,36 @@ def broken() -> Any:
     raise ConnectionError("no route to the bank")
 
 
+class Equal:
+    """As an array is, whose ``==`` is no truth value, or a stand-in that is equal to anything."""
+
+    def __init__(self, equal: bool | None) -> None:
+        self.equal = equal
+
+    def __eq__(self, other: object) -> bool:
+        if self.equal is None:
+            raise ValueError("the truth value of an array is ambiguous")
+        return self.equal
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+
+def refuses_to_be_compared() -> Any:
+    return Equal(None)
+
+
+def equal_to_anything() -> Any:
+    return Equal(True)
+
+
+def cancels_itself() -> Any:
+    raise asyncio.CancelledError
+
+
+def fails_in_its_own_way() -> Any:
+    raise BaseException("not here")
+
+
 @pytest.mark.parametrize(
     ("says", "why"),
     [
@@ -273,8 +303,12 @@ def broken() -> Any:
         (lambda: broken(), "no route to the bank"),
         ("yes", "its reconcile function returned str"),
         (happened, "its reconcile function returned"),
+        (lambda: refuses_to_be_compared(), "its reconcile function returned Equal"),
+        (lambda: equal_to_anything(), "its reconcile function returned Equal"),
+        (lambda: cancels_itself(), "asking it failed: CancelledError"),
+        (lambda: fails_in_its_own_way(), "asking it failed: not here"),
     ],
-    ids=["unknown", "raises", "garbage", "happened without a result"],
+    ids=["unknown", "raises", "garbage", "happened without a result", "array", "equal to anything", "cancelled", "no Exception"],
 )
 def test_whatever_else_a_tool_says_the_call_is_unknown_with_the_reason(says: Any, why: str, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
@@ -308,6 +342,49 @@ def test_a_tool_that_does_not_say_in_time_leaves_the_call_unknown() -> None:
         async with reopened(journal, [text("Hm.")], tools=[pay], limits=limits(reconcile_s=0.01)) as agent:
             result = await agent.resume()
             assert "did not say within 0.01 s" in str(told(result)[0].content)
+
+    asyncio.run(main())
+
+
+def test_a_tool_that_ignores_that_its_time_is_up_is_given_up() -> None:
+    over = asyncio.Event()
+
+    async def deaf(key: str, arguments: dict[str, Any]) -> Any:
+        while not over.is_set():
+            try:
+                await over.wait()
+            except asyncio.CancelledError:
+                continue
+        return happened("too late")
+
+    async def main() -> None:
+        bank = Bank()
+        journal = await died_paying(bank, says=unknown())
+
+        @tool(reconcile=deaf)
+        async def pay(invoice: str) -> str:
+            raise AssertionError("never run")
+
+        async with reopened(journal, [text("Hm.")], tools=[pay], limits=limits(reconcile_s=0.01, drain_s=0.01)) as agent:
+            result = await asyncio.wait_for(agent.resume(), 5.0)
+            assert "did not say within 0.01 s" in str(told(result)[0].content)
+            over.set()
+
+    asyncio.run(main())
+
+
+def test_a_tool_that_exits_while_it_is_asked_ends_the_run_and_does_not_keep_the_session_from_going_on() -> None:
+    def leaves() -> Any:
+        raise SystemExit(3)
+
+    async def main() -> None:
+        bank = Bank()
+        journal = await died_paying(bank, says=unknown())
+        async with reopened(journal, [text("I shall look.")], tools=[bank.pay(says=leaves)]) as agent:
+            with pytest.raises(SystemExit):
+                await agent.resume()
+            assert await settled(agent) == [("interrupted", "unknown", "runtime")]
+            assert (await agent.run("And now?")).text == "I shall look."
 
     asyncio.run(main())
 

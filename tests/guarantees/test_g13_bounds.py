@@ -15,10 +15,12 @@ from helpers import Played, agent_playing, limits, play, records_of, reply
 from interlock import Agent, AgentRunConfig, Limits, Outcome, ProviderError, UsageError, tool
 from interlock.events import RecoveryStarted, RunFinished, TextDelta
 from interlock.extensions.base import AgentExtension, RunContext
-from interlock.messages import StopReason, ToolMessage
+from interlock.messages import StopReason, ToolMessage, Usage
 from interlock.model import ModelRequest
+from interlock.providers.openai import OpenAIChatModel
 from interlock.records import HandlerStarted, RunEnded, ToolStepEnded
 from interlock.testing import ScriptedModel, call, calls, cut, error, hold, reasoning, repeat, text
+from reopened import left_behind
 
 
 async def act(n: int = 0) -> int:
@@ -106,9 +108,70 @@ def test_calls_that_a_tool_makes_count_against_the_limit_of_tool_calls() -> None
     assert (played.result.outcome, played.result.reason, played.result.usage.tool_calls) == (Outcome.LIMIT, "tool_calls", 4)
 
 
-def test_the_limit_of_tokens_is_checked_before_each_request() -> None:
-    played = forever(calls(call("c", "act"), usage=(40, 20)), bounds=limits(tokens=100))
-    assert (played.result.outcome, played.result.reason, len(played.bodies)) == (Outcome.LIMIT, "tokens", 2)
+@pytest.mark.parametrize(("tokens", "requests"), [(1, 1), (119, 1), (120, 2), (179, 2), (180, 3)])
+def test_no_request_is_made_that_would_pass_the_limit_of_tokens_if_it_takes_as_many_as_the_one_before(tokens: int, requests: int) -> None:
+    played = forever(calls(call("c", "act"), usage=(40, 20)), bounds=limits(tokens=tokens))
+    assert (played.result.outcome, played.result.reason, len(played.bodies)) == (Outcome.LIMIT, "tokens", requests)
+
+
+class Priced(ScriptedModel):
+    """A model that knows its own price: a cent for each output token."""
+
+    def cost_usd(self, usage: Usage) -> float:
+        return (usage.output_tokens or 0) / 100
+
+
+def priced() -> Priced:
+    return Priced([repeat(calls(call("c", "act"), usage=(40, 20)))])
+
+
+@pytest.mark.parametrize(("dollars", "requests"), [(0.01, 1), (0.39, 1), (0.41, 2), (0.61, 3)])
+def test_no_request_is_made_that_would_pass_the_limit_of_dollars_if_it_costs_as_much_as_the_one_before(
+    dollars: float, requests: int
+) -> None:
+    async def main() -> None:
+        model = priced()
+        async with agent_playing(model, tools=[act], bounds=limits(cost_usd=dollars)) as agent:
+            result = await agent.run("Go.")
+            assert (result.outcome, result.reason, len(model.requests)) == (Outcome.LIMIT, "cost_usd", requests)
+            assert result.cost_usd == pytest.approx(0.2 * requests)
+
+    asyncio.run(main())
+
+
+def test_a_price_list_knows_what_a_well_known_model_costs_and_one_that_nobody_knows_is_refused_with_a_limit_of_dollars() -> None:
+    async def main() -> None:
+        known = OpenAIChatModel("gpt-4o", api_key="k")
+        async with await Agent.create(known, limits=Limits(cost_usd=1.0)) as agent:
+            price = agent.parts.price
+            assert price is not None
+            assert 0 < price(Usage(input_tokens=1000)) < price(Usage(input_tokens=1000, output_tokens=1000)) < 1
+            assert price(Usage(input_tokens=1000, cached_input_tokens=1000)) < price(Usage(input_tokens=1000))
+        local = OpenAIChatModel("gpt-4o", base_url="http://127.0.0.1:1/v1")
+        with pytest.raises(UsageError, match=r"no price is known for the model 'gpt-4o' at http://127.0.0.1:1/v1"):
+            await Agent.create(local, limits=Limits(cost_usd=1.0))
+
+    asyncio.run(main())
+
+
+def test_what_a_run_has_cost_survives_its_process() -> None:
+    async def main() -> None:
+        standing = asyncio.Event()
+
+        async def stand(n: int = 0) -> int:
+            standing.set()
+            await asyncio.Event().wait()
+            return n
+
+        bounds = limits(cost_usd=0.5)
+        journal = await left_behind(priced(), at=standing, tools=[tool(stand, name="act")], limits=bounds)
+        config, again = AgentRunConfig(session_id="s"), priced()
+        async with await Agent.create(again, config=config, tools=[act], journal=journal, limits=bounds) as agent:
+            result = await agent.resume()
+            assert (result.reason, result.cost_usd, len(again.requests)) == ("cost_usd", pytest.approx(0.4), 1)
+        await journal.aclose()
+
+    asyncio.run(main())
 
 
 def test_tokens_that_nobody_reports_do_not_count() -> None:
@@ -520,3 +583,17 @@ def test_a_prompt_that_is_too_large_is_a_usage_error_and_nothing_is_recorded() -
 def test_a_limit_that_makes_no_sense_is_refused(name: str, value: Any) -> None:
     with pytest.raises(UsageError, match=name):
         Limits(**{name: value})
+
+
+@pytest.mark.parametrize("dollars", [float("nan"), float("inf"), -1.0, None, "5", True, 10**400])
+def test_a_price_that_no_limit_could_count_is_refused(dollars: Any) -> None:
+    class Unpriced(ScriptedModel):
+        def cost_usd(self, usage: Usage) -> Any:
+            return dollars
+
+    async def main() -> None:
+        async with await Agent.create(Unpriced([text("Done.")]), limits=limits(cost_usd=1.0)) as agent:
+            with pytest.raises(UsageError, match="must return dollars"):
+                await agent.run("Go.")
+
+    asyncio.run(main())

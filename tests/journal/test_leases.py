@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.errors import JournalError, SessionBusy
+from interlock.errors import JournalConflict, JournalError, SessionBusy
 from interlock.journal import owner as owners
 from interlock.journal.leases import Heartbeat
 from interlock.journal.memory import MemoryJournal, MemoryStore
@@ -97,6 +97,37 @@ def test_a_process_that_slept_through_its_lease_cannot_write(tmp_path: Path) -> 
         other.say()
         assert other.hear() == "conflict"
         other.end()
+
+
+def test_of_two_sessions_that_are_stored_together_only_the_one_that_was_taken_over_is_refused(tmp_path: Path) -> None:
+    async def check() -> None:
+        first, later = SQLiteJournal(tmp_path / "agent.db"), SQLiteJournal(tmp_path / "agent.db", clock=lambda: 1e12)
+        kept, lost = first.session("kept"), first.session("lost")
+        for text in ("a", "b"):  # the second time it is known whose leases these are
+            for log in (kept, lost):
+                if text == "a":
+                    await log.claim(lease_s=15)
+                append(log, text)
+            await kept.durable()
+        taken = later.session("lost")
+        assert data_of(await taken.claim(lease_s=15)) == ["a", "b"]
+        await taken.durable()  # no row: the rows alone would let the first writer go on
+        append(kept, "c")
+        append(lost, "c")
+        await kept.durable()
+        with pytest.raises(JournalConflict, match="taken over"):
+            await lost.durable()
+        await lost.release()  # it has nothing to give up any more
+        third = SQLiteJournal(tmp_path / "agent.db", clock=lambda: 1e12)
+        with pytest.raises(SessionBusy):
+            await third.session("lost").claim(lease_s=15)
+        await third.aclose()
+        assert data_of(await later.read("kept")) == ["a", "b", "c"]
+        assert data_of(await later.read("lost")) == ["a", "b"]
+        await later.aclose()
+        await first.aclose()
+
+    asyncio.run(check())
 
 
 def test_of_two_processes_that_claim_at_once_exactly_one_wins(tmp_path: Path) -> None:

@@ -326,3 +326,41 @@ def test_an_interrupted_flush_stores_all_or_nothing_and_says_so(tmp_path: Path) 
         await journal.aclose()
 
     asyncio.run(check())
+
+
+# ---- a file that is taken away -------------------------------------------------------------------
+
+
+def remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+@both
+@pytest.mark.parametrize("anew", [False, True], ids=["deleted", "replaced"])
+def test_nothing_is_acknowledged_by_a_journal_whose_file_was_taken_away(anew: bool, durability: Durability, tmp_path: Path) -> None:
+    """SQLite goes on with a file that has no name: nobody would find the rows, and another process could run the same session."""
+
+    async def main() -> None:
+        path = tmp_path / "agent.db"
+        journal = SQLiteJournal(path, durability=durability)
+        log = journal.session("s")
+        await log.claim(lease_s=60)
+        append(log, 1, 2)
+        await log.durable()
+        remove(path)
+        if anew:
+            other = SQLiteJournal(path)
+            await other.session("s").claim(lease_s=60)
+            await other.aclose()
+        append(log, 3)
+        with pytest.raises(JournalError, match="replaced by another one" if anew else "deleted or moved"):
+            await log.durable()
+        with pytest.raises(JournalError, match="while it was open"):
+            await journal.session("t").claim(lease_s=60)
+        await journal.aclose()
+        again = SQLiteJournal(path)
+        assert await again.read("s") == []
+        await again.aclose()
+
+    asyncio.run(main())

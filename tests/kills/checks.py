@@ -112,8 +112,8 @@ def _effects(journal: Journal, entries: Sequence[Entry]) -> Iterator[str]:
             yield f"{call}: happened was recorded, and it had not"
         if record.effect == "unknown" and call not in started:
             yield f"{call}: unknown was recorded of a handler that certainly had not started"
-        if record.message.failed and record.effect == "happened":
-            yield f"{call}: it completed, and is called failed"
+        if record.message.failed and record.effect == "happened" and "The tool itself had completed" not in text_of(record.message.content):
+            yield f"{call}: a layer failed, or the run was cancelled, and the model is not told that the tool itself had completed"
     yield from (f"{call} has {count} results" for call, count in results.items() if count > 1)
 
 

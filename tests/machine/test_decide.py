@@ -160,3 +160,12 @@ def test_a_spent_limit_ends_the_run_before_another_request(limits: Limits, usage
     (end,) = decide(story.state)
     assert isinstance(end, EndRun)
     assert (end.record.outcome, end.record.reason, end.record.text) == (Outcome.LIMIT, reason, "")
+
+
+def test_a_call_that_is_answered_while_a_serial_one_behind_it_runs_waits_for_that_one() -> None:
+    story = Story().replies("", tool_call("a", "free"), tool_call("b", "serial")).enters(0)
+    story.add(suspended(story.call(0))).enters(1).handles(1)
+    story.add(answered(story.call(0)))
+    assert decide(story.state) == ()
+    story.settles(1)
+    assert [action.call.key for action in decide(story.state) if isinstance(action, RunTool)] == [story.key(0)]

@@ -42,6 +42,7 @@ from interlock.records import (
     Record,
     RunCancelled,
     RunEnded,
+    SessionForked,
     SessionOpened,
     ToolLateResult,
     ToolStepEnded,
@@ -112,6 +113,7 @@ def record_of(kind: type[Any], state: State) -> Record:
         ExtensionNoted: ExtensionNoted(extension="x", version=1, data=1),
         RunCancelled: RunCancelled(),
         RunEnded: RunEnded(run_id="r", outcome=Outcome.COMPLETED, reason="answer"),
+        SessionForked: SessionForked(source="x", seq=1, known=1),
     }
     return made[kind]
 
@@ -212,10 +214,12 @@ class Walk:
 
     def interfere(self) -> bool:
         state, rng = self.state, self.rng
-        kind = rng.choice(["reopen", "steer", "interrupt", "cancel", "note", "late", "supersede", "import"])
+        kind = rng.choice(["reopen", "steer", "interrupt", "cancel", "note", "late", "fork", "supersede", "import"])
         open_run = state.phase is not Phase.IDLE and state.ending is None
         if kind == "reopen":
             self.add(opened(state.epoch + 1))
+        elif kind == "fork":
+            self.add(SessionForked(source="x", seq=1, known=1))
         elif kind in ("note", "late"):
             self.add(ExtensionNoted(extension="x", version=1, data=None) if kind == "note" else ToolLateResult(key="r/0/0"))
         elif kind == "import" and state.phase is Phase.IDLE:

@@ -15,7 +15,8 @@ from interlock.errors import UsageError
 from interlock.messages import AssistantMessage, ImagePart, Message, SystemMessage, TextPart, ToolCall, ToolMessage, UserMessage
 from interlock.model import ModelRequest, ModelSettings, ToolSpec
 from interlock.providers import chat_request
-from interlock.providers.chat_request import ChatRequestWriter, EncodedHistory, encode_message
+from interlock.providers.chat_request import ChatRequestWriter, encode_message
+from interlock.providers.history import EncodedHistory
 
 ADD = ToolSpec(name="add", description="Add", parameters={"type": "object", "properties": {}})
 
@@ -192,14 +193,14 @@ def history(count: int) -> tuple[Message, ...]:
 
 
 def test_a_growing_conversation_encodes_each_message_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted, cache, messages = Counted(monkeypatch), EncodedHistory(), history(50)
+    counted, cache, messages = Counted(monkeypatch), EncodedHistory(chat_request.encode_message), history(50)
     for length in range(1, 51):
         cache.encode(messages[:length])
     assert counted.count == 50
 
 
 def test_a_volatile_message_at_the_end_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted, cache, messages = Counted(monkeypatch), EncodedHistory(), history(50)
+    counted, cache, messages = Counted(monkeypatch), EncodedHistory(chat_request.encode_message), history(50)
     for length in range(1, 51):
         cache.encode((*messages[:length], SystemMessage(content=f"it is {length} o'clock")))
     assert counted.count == 100
@@ -207,7 +208,7 @@ def test_a_volatile_message_at_the_end_costs_only_itself(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("place", [0, 1, 25])
 def test_a_volatile_message_anywhere_costs_only_itself(monkeypatch: pytest.MonkeyPatch, place: int) -> None:
-    counted, cache, messages = Counted(monkeypatch), EncodedHistory(), history(50)
+    counted, cache, messages = Counted(monkeypatch), EncodedHistory(chat_request.encode_message), history(50)
     cache.encode(messages)
     for number in range(20):
         cache.encode((*messages[:place], SystemMessage(content=f"it is {number} o'clock"), *messages[place:]))
@@ -226,15 +227,17 @@ POOL: list[Message] = [
 
 @given(st.lists(st.lists(st.sampled_from(range(len(POOL))), max_size=12), max_size=12))
 def test_any_edit_anywhere_gives_what_encoding_anew_gives(conversations: list[list[int]]) -> None:
-    cache = EncodedHistory()
+    cache = EncodedHistory(chat_request.encode_message)
     for conversation in conversations:
         messages = tuple(POOL[number] for number in conversation)
-        assert json.loads(b"[%b]" % cache.encode(messages)) == json.loads(b"[%b]" % EncodedHistory().encode(messages))
+        assert json.loads(b"[%b]" % cache.encode(messages)) == json.loads(
+            b"[%b]" % EncodedHistory(chat_request.encode_message).encode(messages)
+        )
 
 
 def test_a_long_conversation_costs_little_more_than_a_short_one() -> None:
     def seconds(length: int) -> float:
-        messages, cache, rounds = history(length), EncodedHistory(), 50
+        messages, cache, rounds = history(length), EncodedHistory(chat_request.encode_message), 50
         cache.encode(messages)
         start = time.process_time()
         for number in range(rounds):
@@ -245,6 +248,6 @@ def test_a_long_conversation_costs_little_more_than_a_short_one() -> None:
     seconds(10)
     anew = time.process_time()
     for _ in range(50):
-        EncodedHistory().encode(history(1_600))
+        EncodedHistory(chat_request.encode_message).encode(history(1_600))
     anew = time.process_time() - anew
     assert min(seconds(1_600) for _ in range(3)) < anew / 4

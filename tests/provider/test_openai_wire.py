@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from interlock.errors import ProviderError
 from interlock.messages import ToolCall, UserMessage
 from interlock.model import ModelEvent, ModelRequest, ModelResponse, ReasoningDelta, StopReason, TextDelta, ToolCallDelta, Usage
-from interlock.providers.chat_reply import _FAILED, STOP_REASONS
 from interlock.providers.openai import OpenAIChatModel
+from interlock.providers.stops import FAILED, STOP_REASONS
 from interlock.testing import Step, WireServer, call, calls, cut, eof, error_object, raw, reasoning, text
 
 from .conftest import Run
@@ -293,7 +293,7 @@ def test_an_error_after_a_finish_reason_is_a_failure(run: Run) -> None:
     assert (failure.kind, failure.status) == ("error_object", 400)
 
 
-@pytest.mark.parametrize("word", [*sorted(_FAILED), "ERROR", "user-cancel"])
+@pytest.mark.parametrize("word", [*sorted(FAILED), "ERROR", "user-cancel"])
 def test_a_finish_reason_that_says_that_the_provider_failed_is_a_failure(run: Run, word: str) -> None:
     failure = run(failure_of(text("par", finish=word)))
     assert (failure.kind, failure.retryable) == ("error_object", True)

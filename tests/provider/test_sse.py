@@ -29,6 +29,10 @@ STREAMS = {
     "no space": (b"data:one\n\ndata:  two\n\n", [b"one", b" two"]),
     "comments": (b": hello\n\n: OPENROUTER PROCESSING\n\ndata: one\n\n:\ndata: two\n: three\n\n", [b"one", b"two"]),
     "other fields": (b"event: error\nid: 7\nretry: 10\ndata: one\n\nevent: ping\n\ndatum: x\n\n", [b"one"]),
+    "named": (b'event: a\ndata: {"a":1}\n\nevent: b\ndata: {"b":2}\n\nevent: c\ndata: 3', [b'{"a":1}', b'{"b":2}', b"3"]),
+    "named, with nothing and with several lines": (b"event: a\n\nevent: b\ndata: 1\ndata: 2\n\nevent: c\ndata: 3\n\n", [b"1\n2", b"3"]),
+    "named, then not": (b"event: a\ndata: 1\n\ndata: 2\n\nevent: b\nid: 3\ndata: 3\n\n", [b"1", b"2", b"3"]),
+    "named, without data at its end": (b"event: a\ndata: 1\n\nevent: b\ndata:\n\nevent: c\ndata: \n\n", [b"1", b"", b""]),
     "several lines": (b"data: one\ndata: two\ndata\n\ndata: three\n\n", [b"one\ntwo\n", b"three"]),
     "byte order mark": (b"\xef\xbb\xbfdata: one\n\ndata: two\n\n", [b"one", b"two"]),
     "no last blank line": (b"data: one\n\ndata: two", [b"one", b"two"]),
@@ -98,3 +102,13 @@ def test_tiny_blocks_are_read_in_linear_time(line: bytes) -> None:
     seconds(100)
     small, large = min(seconds(5_000) for _ in range(3)), min(seconds(50_000) for _ in range(3))
     assert large < 40 * small
+
+
+@given(
+    st.lists(st.sampled_from(["event: a", "event: b", "data: 1", "data: 22", "data:", "data: ", "id: 2", ": c", "", ""]), max_size=24),
+    st.lists(st.integers(0, 200), max_size=4),
+)
+def test_whatever_the_lines_are_whole_blocks_are_read_as_single_bytes_are(lines: list[str], cuts: list[int]) -> None:
+    stream = "\n".join(lines).encode() + b"\n\n"
+    places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    assert read(*(stream[a:b] for a, b in pairwise(places))) == read(*(bytes([byte]) for byte in stream))

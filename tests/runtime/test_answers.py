@@ -235,6 +235,44 @@ def test_two_layers_may_ask_one_after_the_other_and_each_answer_is_for_its_own_q
     asyncio.run(main())
 
 
+def test_edited_arguments_have_an_idempotency_key_of_their_own_so_nobody_takes_them_for_the_first_ones() -> None:
+    async def main() -> None:
+        keys: list[tuple[str, int]] = []
+        standing = asyncio.Event()
+
+        def pay_with(stand: bool) -> Any:
+            @tool(on_crash="rerun")
+            async def pay(amount: int, context: RunContext) -> str:
+                keys.append((context.idempotency_key(), amount))
+                if stand:
+                    standing.set()
+                    await asyncio.Event().wait()
+                return "paid"
+
+            return pay
+
+        async with reopened(MemoryJournal(), [PAY], tools=[pay_with(stand=True)], extensions=[Approve()]) as agent:
+            (question,) = (await agent.run("Go.")).questions
+            answering = asyncio.create_task(agent.answer(question.id))
+            await standing.wait()
+            left = await journal_of(await agent.session("s").records())
+            answering.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await answering
+
+        @extension
+        async def always_asks(context: RunContext, call: Any, call_next: Any) -> Any:
+            return await call_next() if call.arguments["amount"] == 9 else Suspended("Really?")
+
+        async with reopened(left, [text("Paid.")], tools=[pay_with(stand=False)], extensions=[always_asks]) as agent:
+            (question,) = (await agent.resume()).questions
+            await agent.answer(question.id, Edit({"amount": 9}))
+        assert [amount for _, amount in keys] == [5, 9]
+        assert len({key for key, _ in keys}) == 2
+
+    asyncio.run(main())
+
+
 # ---- in time ------------------------------------------------------------------------------------------------
 
 
@@ -486,5 +524,70 @@ def test_an_answer_may_hold_any_text_and_reads_back_as_plain_data() -> None:
             assert msgspec.json.decode(suspended.arguments) == {"amount": 5}
         assert seen[0] is None
         assert seen[1]["by"] == ["me", 1]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [float("nan"), float("inf"), float("-inf"), 10**400, "60", True],
+    ids=["nan", "inf", "minus inf", "huge", "text", "bool"],
+)
+def test_a_time_that_cannot_be_stored_is_a_veto_of_the_layer_that_asks_and_never_a_question_without_end(seconds: Any) -> None:
+    async def main() -> None:
+        till = Till()
+        steps = [calls(call("c1", "pay", {"amount": 5})), text("Then not.")]
+        async with agent_playing(steps, tools=[till.pay], extensions=[Approve(seconds)]) as agent:
+            result = await agent.run("Pay.")
+            assert result.text == "Then not."
+            (ended,) = await records_of(agent, ToolStepEnded)
+            assert (ended.code, ended.effect, ended.decided_by) == ("vetoed", "none", "Approve")
+            assert "a finite number of seconds" in str(ended.message.content)
+        assert till.paid == []
+
+    asyncio.run(main())
+
+
+def test_an_answer_that_is_nested_without_end_is_refused_and_the_question_stays_open() -> None:
+    async def main() -> None:
+        till = Till()
+        steps = [calls(call("c1", "pay", {"amount": 5})), text("Paid.")]
+        async with agent_playing(steps, tools=[till.pay], extensions=[Approve()]) as agent:
+            (question,) = (await agent.run("Pay.")).questions
+            endless: list[Any] = []
+            endless.append(endless)
+            with pytest.raises(UsageError, match="JSON-able"):
+                await agent.answer(question.id, endless)
+            assert (await agent.answer(question.id, Allow())).text == "Paid."
+
+    asyncio.run(main())
+
+
+def test_an_answer_to_a_call_that_was_settled_meanwhile_is_told_that_it_may_have_had_none() -> None:
+    async def main() -> None:
+        till, waiting, gate = Till(), asyncio.Event(), asyncio.Event()
+
+        async def slow() -> str:
+            await gate.wait()
+            return "slow"
+
+        async def watch() -> Any:
+            async for event in agent.stream("Go."):
+                if isinstance(event, ToolSuspended):
+                    ids.append(event.question_id)
+                    waiting.set()
+            return event.result
+
+        ids: list[str] = []
+        steps = [calls(call("c1", "pay", {"amount": 5}), call("c2", "slow")), text("Then not.")]
+        async with agent_playing(steps, tools=[till.pay, slow], extensions=[Approve()]) as agent:
+            run = asyncio.create_task(watch())
+            await waiting.wait()
+            await agent.steer("Do not pay.", interrupt="now")
+            with pytest.raises(CommandRefused, match="settled without an answer"):
+                await agent.answer(ids[0], Allow())
+            gate.set()
+            assert (await run).text == "Then not."
+        assert till.paid == []
 
     asyncio.run(main())

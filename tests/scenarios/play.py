@@ -13,13 +13,13 @@ from interlock import Agent, AgentRunConfig, Limits, Outcome, RunResult
 from interlock.events import ModelStarted, RunFinished, StreamRestarted, TextDelta
 from interlock.machine import Phase, fold, texts
 from interlock.messages import AssistantMessage, ToolMessage, UserMessage
-from interlock.providers.openai import OpenAIChatModel
 from interlock.records import HandlerStarted, Row
 from interlock.testing import Step, WireServer
 
 from .rounds import ForEver, Round
 from .stage import Layer, Stage
 from .validity import complaints
+from .wires import WIRES
 from .words import Words
 
 NUDGES = (texts.DROPPED_NUDGE, texts.EMPTY_NUDGE, texts.REASONING_NUDGE, texts.LENGTH_NUDGE)
@@ -176,8 +176,9 @@ class Play:
         return wrong
 
 
-async def play(scenario: Scenario, words: Words, *, streamed: bool, plain: bool, folder: Path | None) -> Play:
+async def play(scenario: Scenario, words: Words, *, streamed: bool, plain: bool, folder: Path | None, wire: str = "chat") -> Play:
     """Play ``scenario``. streamed: events, or only the result. plain: replies come whole. folder: a SQLite journal goes there."""
+    spoken = WIRES[wire]
     stage = Stage(words)
     main = Play(scenario, stage)
     plays = [main]
@@ -186,13 +187,14 @@ async def play(scenario: Scenario, words: Words, *, streamed: bool, plain: bool,
     whose = {words.text(one.scenario.prompts[0]): one for one in plays}
 
     def answer(body: dict[str, Any]) -> Step:
+        body = spoken.chat(body)
         first = next(message["content"] for message in body["messages"] if message["role"] == "user")
         return whose[first].answer(body)
 
     before = asyncio.all_tasks()
     async with WireServer(answer) as server:
         agent = await Agent.create(
-            OpenAIChatModel("scripted", base_url=server.base_url, api_key="k", stream=not plain),
+            spoken.model(server, not plain),
             tools=[stage.tool(name) for name in scenario.tools],
             extensions=[make(stage) for make in scenario.layers],
             journal=None if folder is None else f"sqlite:///{folder / 'journal.db'}",

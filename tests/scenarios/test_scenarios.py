@@ -10,6 +10,7 @@ import pytest
 
 from . import at_once, faults, layers, mixtures, replies
 from .play import Play, Scenario, play
+from .wires import WIRES, can_say, facts
 from .words import RandomWords, Words
 
 SCENARIOS: list[Scenario] = [*layers.SCENARIOS, *replies.SCENARIOS, *faults.SCENARIOS, *at_once.SCENARIOS, *mixtures.SCENARIOS]
@@ -19,10 +20,12 @@ PLAIN = [scenario for scenario in SCENARIOS if scenario.plain]
 SECONDS = 10
 
 
-def played(scenario: Scenario, words: Words, *, streamed: bool, plain: bool = False, folder: Path | None = None) -> Play:
+def played(
+    scenario: Scenario, words: Words, *, streamed: bool, plain: bool = False, folder: Path | None = None, wire: str = "chat"
+) -> Play:
     async def main() -> Play:
         async with asyncio.timeout(SECONDS):
-            return await play(scenario, words, streamed=streamed, plain=plain, folder=folder)
+            return await play(scenario, words, streamed=streamed, plain=plain, folder=folder, wire=wire)
 
     return asyncio.run(main())
 
@@ -53,3 +56,20 @@ def test_with_random_names_ids_and_texts(scenario: Scenario) -> None:
     print(f"{seed=}")
     streamed = bool(seed % 2) or not scenario.plain
     assert played(scenario, RandomWords(seed), streamed=streamed, plain=not streamed).complaints() == []
+
+
+OTHERS = [(wire, scenario) for wire in WIRES if wire != "chat" for scenario in SCENARIOS if can_say(wire, scenario)]
+
+
+@pytest.mark.parametrize(("wire", "scenario"), OTHERS, ids=[f"{wire}-{scenario.name}" for wire, scenario in OTHERS])
+def test_over_another_wire_it_comes_to_the_same(wire: str, scenario: Scenario) -> None:
+    chat = played(scenario, Words(), streamed=True)
+    other = played(scenario, Words(), streamed=True, wire=wire)
+    assert other.complaints() == []
+    assert facts(other.rows) == facts(chat.rows)
+    if scenario.plain:
+        assert played(scenario, Words(), streamed=False, plain=True, wire=wire).complaints() == []
+
+
+def test_a_wire_leaves_out_few_scenarios() -> None:
+    assert all(sum(can_say(wire, scenario) for scenario in SCENARIOS) >= 0.9 * len(SCENARIOS) for wire in WIRES)

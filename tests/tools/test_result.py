@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, RootModel, field_serializer
 
-from interlock.messages import ImagePart, TextPart
+from interlock.messages import FilePart, ImagePart, TextPart, text_of
 from interlock.tools.result import IMAGE_BYTES_MAX, ResultNotSerializable, boundary, cap, to_content
 
 
@@ -243,3 +243,12 @@ def test_a_boundary_is_never_inside_a_character() -> None:
     data = "a€b".encode()
     assert [boundary(data, at) for at in range(-1, 8)] == [0, 0, 1, 1, 1, 4, 5, 5, 5]
     assert [boundary(data, at, forward=True) for at in range(6)] == [0, 1, 4, 4, 4, 5]
+
+
+def test_a_file_is_a_part_like_an_image_and_a_large_one_is_named_and_not_kept() -> None:
+    small = FilePart(data="JVBERi0=", media_type="application/pdf", name="a\ud800.pdf")
+    content = to_content(["see", small])
+    assert content == (TextPart("see"), FilePart(data="JVBERi0=", media_type="application/pdf", name="a\ufffd.pdf"))
+    shown, full = cap(to_content([FilePart(data="A" * 10_000_000, media_type="application/pdf")]), limit_bytes=1024, call_id="c")
+    assert full is None
+    assert "A file (application/pdf, 10000000 bytes of base64) was too large" in text_of(shown)

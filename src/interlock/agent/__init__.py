@@ -5,7 +5,6 @@ from __future__ import annotations
 from .agent import Agent
 from .answers import Allow, Deny, Edit
 from .config import AgentRunConfig
-from .plan import ResumePlan
 from .session import Session
 
-__all__ = ["Agent", "AgentRunConfig", "Allow", "Deny", "Edit", "ResumePlan", "Session"]
+__all__ = ["Agent", "AgentRunConfig", "Allow", "Deny", "Edit", "Session"]

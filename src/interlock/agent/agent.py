@@ -24,6 +24,7 @@ from .config import AgentRunConfig, check_id
 from .session import Session
 
 if TYPE_CHECKING:
+    from ..driver.replay import Replay
     from ..driver.setup import Parts
     from .plan import ResumePlan
     from .sync import LoopThread
@@ -53,6 +54,7 @@ class Agent:
         self._closing: asyncio.Task[None] | None = None
         self._users = _use(parts.model)
         self._thread: LoopThread | None = None
+        self._prompt_of: Callable[[Any, Limits, str], UserMessage] = import_module(".assembly", __package__).prompt_of
 
     # ---- making one ------------------------------------------------------------------------------------
 
@@ -68,6 +70,7 @@ class Agent:
         system_prompt: str = "",
         journal: Journal | str | None = None,
         limits: Limits | None = None,
+        output: Any = None,
         clock: Callable[[], float] = time.time,
     ) -> Self:
         """Make an agent.
@@ -76,7 +79,8 @@ class Agent:
         tools: functions, sync or async, and ``@tool`` ones. extensions: your layers, added to the defaults; an instance of
         a default's class replaces it. without: classes of defaults to leave out. system_prompt: the first message of every
         request. limits: the bounds of every run. journal: ``"memory:"`` (the default: NOTHING survives the process), ``"sqlite:///agent.db"``,
-        or a Journal. clock: seconds since 1970.
+        or a Journal. output: the form of the answer (a pydantic model, a dataclass, a TypedDict, a union of them, ...); ``result.output``
+        then is one. clock: seconds since 1970.
 
         Raises UsageError (what does not fit), JournalError (the journal cannot be opened; nothing was started).
         """
@@ -95,6 +99,7 @@ class Agent:
             system_prompt=system_prompt,
             limits=limits,
             clock=clock,
+            output=output,
         )
         owns = journal is None or isinstance(journal, str)
         store: Journal = import_module("..journal", __package__).open_journal(journal)
@@ -160,6 +165,16 @@ class Agent:
         """End the open run of the agent's own session. See ``Session.cancel``."""
         await self._session(None).cancel()
 
+    async def fork(self, session_id: str | None = None, at_seq: int | None = None, new_session_id: str | None = None) -> Session:
+        """Make a new session of the beginning of another one, the agent's own if ``session_id`` is None. See ``Session.fork``."""
+        source = self._session(None) if session_id is None else self.session(session_id)
+        return await source.fork(at_seq, new_session_id)
+
+    async def replay(self, session_id: str | None = None, *, config: AgentRunConfig | None = None) -> Replay:
+        """Go through a session again, the agent's own if ``session_id`` is None, without asking anybody. See ``Session.replay``."""
+        source = self._session(None) if session_id is None else self.session(session_id)
+        return await source.replay(config=config)
+
     async def import_messages(self, messages: Iterable[Message]) -> tuple[str, ...]:
         """Append messages from elsewhere to the agent's own session. See ``Session.import_messages``."""
         return await self._session(None).import_messages(messages)
@@ -173,7 +188,8 @@ class Agent:
     def onion(self) -> tuple[str, ...]:
         """Print the layers, outermost first, with their priorities and hooks. Returns their names in that order."""
         parts = self.parts
-        hooks = {"on_model_request": parts.model_layers, "on_tool_call": parts.tool_layers, "on_record": parts.recorders}
+        hooks = {"on_model_request": parts.model_layers, "on_tool_call": parts.tool_layers, "redact": parts.redactors}
+        hooks["on_record"] = parts.recorders
         for index, extension in enumerate(parts.extensions):
             here = ", ".join(hook for hook, indices in hooks.items() if index in indices) or "no layer"
             print(f"{extension.priority:>6}  {extension.name}  ({here})")
@@ -208,6 +224,15 @@ class Agent:
             self._thread.close()
             self._thread = None
 
+    def __enter__(self) -> Self:
+        """``with Agent.create_sync(...) as agent:`` closes it at the end. Raises UsageError for an agent made by ``create``."""
+        if self._thread is None:
+            raise UsageError("with needs an agent made by Agent.create_sync; with Agent.create, use async with")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close_sync()
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -237,7 +262,21 @@ class Agent:
         return config.over(base) if config is not None else base
 
     def prompt(self, text: Any, what: str) -> UserMessage:
-        return import_module(".assembly", __package__).prompt_of(text, self.limits, what)
+        return self._prompt_of(text, self.limits, what)
+
+    async def forked(self, source: str, at_seq: int | None, new_session_id: str | None) -> Session:
+        new = check_id(new_session_id, "new_session_id") if new_session_id is not None else f"fork-{os.urandom(6).hex()}"
+        fork: Any = import_module("..driver.fork", __package__)
+        await fork.fork_session(self._journal, source, at_seq=at_seq, new_session_id=new, clock=self.parts.clock)
+        return self.session(new)
+
+    async def replayed(self, session_id: str, config: AgentRunConfig) -> Replay:
+        rows = await self._journal.read(session_id)
+        if not rows:
+            raise UsageError(f"replay: there is no session {session_id!r}")
+        setup, replay = import_module("..driver.setup", __package__), import_module("..driver.replay", __package__)
+        run_config = setup.RunConfig(limits=self.limits, settings=config.settings(), deps=config.deps)
+        return await replay.replay_session(session_id, rows, self._journal, self.parts, run_config)
 
     async def rows(self, session_id: str) -> list[Row]:
         return await self._journal.read(session_id)

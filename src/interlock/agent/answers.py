@@ -56,8 +56,7 @@ def _text(value: object) -> str:
 
 
 def _plain(value: Any) -> Any:
-    value = clean_tree(value)
     try:
-        return msgspec.json.decode(msgspec.json.encode(value))
+        return msgspec.json.decode(msgspec.json.encode(clean_tree(value)))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise UsageError(f"the answer must be JSON-able: {error}") from error

@@ -17,12 +17,14 @@ from ..extensions.coerce import CoerceArguments
 from ..extensions.runtime_tools import RuntimeTools
 from ..extensions.toollog import ToolLog
 from ..extensions.urlguard import UrlGuard
-from ..messages import ImagePart, TextPart, UserMessage, clean
+from ..messages import FilePart, ImagePart, TextPart, UserMessage, clean
 from ..messages.validity import IllTyped, well_typed
 from ..model import Model
 from ..records import Limits
 from ..tools import Tool, as_tool
+from ..tools.output import OutputType
 from ..tools.workers import WorkerPool
+from .prices import price_of
 
 DEFAULTS: tuple[type[AgentExtension], ...] = (ToolLog, CoerceArguments, RuntimeTools, UrlGuard)
 USERS_BELOW = 900
@@ -38,12 +40,14 @@ def assemble(
     system_prompt: str,
     limits: Limits,
     clock: Callable[[], float],
+    output: Any = None,
 ) -> Parts:
     """Raises UsageError, naming what does not fit."""
     if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"system_prompt must be a string, not {type(system_prompt).__name__}")
     onion = _onion(list(_iterable(extensions, "extensions")), list(_iterable(without, "without")))
     named, brought_by = _tools(_iterable(tools, "tools"), onion)
+    form = _output(model, output, named)
     return Parts(
         model=model,
         extensions=onion,
@@ -52,8 +56,19 @@ def assemble(
         system_prompt=clean(system_prompt),
         workers=WorkerPool(limits.worker_threads),
         clock=clock,
-        fingerprint=_fingerprint(model, named, system_prompt),
+        fingerprint=_fingerprint(model, named, system_prompt) | ({"output": _digest(form.schema)} if form is not None else {}),
+        output=form,
+        price=price_of(model) if limits.cost_usd is not None else None,
     )
+
+
+def _output(model: Model, kind: Any, named: dict[str, Tool]) -> OutputType | None:
+    if kind is None:
+        return None
+    made = OutputType(kind, native=bool(getattr(model, "native_output", False)))
+    if made.tool_name in named:
+        raise UsageError(f"tools: the answer is given by a tool named {made.tool_name!r}, and there is one already; name yours differently")
+    return made
 
 
 def _iterable(value: Any, name: str) -> Iterable[Any]:
@@ -75,6 +90,7 @@ def _onion(extensions: list[Any], without: list[Any]) -> tuple[AgentExtension, .
         if item.priority >= USERS_BELOW and not default:
             raise UsageError(f"extensions: the priority of {item.name} is {item.priority}; {USERS_BELOW} and above lie inside the guards")
         _check_hooks(item)
+        _check_spelling(item)
     if len({id(item) for item in extensions}) != len(extensions):
         raise UsageError("extensions: the same instance is there twice")
     for item in without:
@@ -100,6 +116,35 @@ def _check_hooks(item: AgentExtension) -> None:
             raise UsageError(f"extensions: {hook} of {item.name} must take (context, {_SECOND[hook]}, call_next): {error}") from error
         except ValueError:
             pass  # a callable that has no signature to look at
+    if not callable(item.redact) or inspect.iscoroutinefunction(item.redact):
+        raise UsageError(f"extensions: redact of {item.name} must be a plain function of the record that returns one")
+
+
+HOOKS = ("on_model_request", "on_tool_call", "on_record", "instructions")
+
+
+def _check_spelling(item: AgentExtension) -> None:
+    """A hook that is spelled wrongly would never be called, and what it was to guard would not be guarded."""
+    known = set(dir(AgentExtension))
+    for kind in type(item).__mro__[: type(item).__mro__.index(AgentExtension)]:
+        for name, value in vars(kind).items():
+            if name.startswith("_") or name in known or not callable(value):
+                continue
+            meant = next((hook for hook in HOOKS if name[:2] == hook[:2] and _distance(name.lower(), hook) <= 2), None)
+            if meant is not None:
+                raise UsageError(
+                    f"extensions: {item.name} has a method {name}, which is no hook: is {meant} meant? (Else give it another name.)"
+                )
+
+
+def _distance(one: str, other: str) -> int:
+    """How many letters must be added, left out or changed to make ``other`` of ``one``."""
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        before, row[0] = row[0], i
+        for j, b in enumerate(other, 1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (a != b))
+    return row[-1]
 
 
 _SECOND = {"on_model_request": "request", "on_tool_call": "call"}
@@ -152,7 +197,7 @@ def prompt_of(text: object, limits: Limits, what: str = "the prompt") -> UserMes
         content = clean(content)
         _check_size(len(content) if content.isascii() else len(content.encode()), limits, what)
         return UserMessage(content=content)
-    if isinstance(content, list | tuple) and content and all(isinstance(part, TextPart | ImagePart) for part in content):  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(content, list | tuple) and content and all(isinstance(part, TextPart | ImagePart | FilePart) for part in content):  # pyright: ignore[reportUnknownVariableType]
         try:
             message = well_typed(UserMessage(content=tuple(content)))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         except IllTyped as error:

@@ -71,7 +71,8 @@ class AgentRunConfig:
 
     def settings(self) -> ModelSettings:
         """What of this config is the model's."""
-        said = {name: value for name in _SETTINGS if (value := getattr(self, name)) is not None}
+        own = vars(self)
+        said = {name: value for name in _SETTINGS if (value := own[name]) is not None}
         if not said:
             return _NO_SETTINGS
         if "stop" in said:

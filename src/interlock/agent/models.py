@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import os
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
 from ..model import Model
 
-_HELP = "use 'openai:NAME', 'deepseek:NAME', 'ollama:NAME', 'openai-compatible:NAME@http://host/v1', or a Model object"
+_HELP = (
+    "use 'openai:NAME', 'openai-responses:NAME', 'anthropic:NAME', 'google:NAME', 'deepseek:NAME', 'openrouter:NAME', 'ollama:NAME', "
+    "'openai-compatible:NAME@http://host/v1', 'local:/path/to/model.gguf', or a Model object ('interlock models' shows all forms)"
+)
 
-# What speaks Chat Completions under a name of its own: where it listens, and which variable holds its key.
-_CHAT: dict[str, dict[str, Any]] = {
-    "openai": {},
-    "deepseek": {"base_url": "https://api.deepseek.com", "key_variable": "DEEPSEEK_API_KEY"},
-    "ollama": {"base_url": "http://127.0.0.1:11434/v1", "key_variable": None},
+# What has a wire of its own: the adapter's module and class, and the variables any of which may hold its key.
+_WIRES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "openai-responses": ("openai", "OpenAIResponsesModel", ("OPENAI_API_KEY",)),
+    "anthropic": ("anthropic", "AnthropicModel", ("ANTHROPIC_API_KEY",)),
+    "google": ("google", "GoogleModel", ("GEMINI_API_KEY", "GOOGLE_API_KEY")),
 }
 
 
@@ -31,10 +35,17 @@ class Vendor(NamedTuple):
 def vendors() -> tuple[Vendor, ...]:
     """Every vendor of this version, ``openai`` first."""
     keyed = tuple(
-        Vendor(name, f"{name}:NAME", options.get("key_variable", "OPENAI_API_KEY"), options.get("base_url"))
-        for name, options in _CHAT.items()
+        Vendor(name, f"{name}:NAME" if profile.url else f"{name}:NAME@http://host/v1", _first(profile.key_variables), profile.url or None)
+        for name, profile in _profiles().items()
     )
-    return (*keyed, Vendor("openai-compatible", "openai-compatible:NAME@http://host/v1", None, None))
+    wires = tuple(Vendor(name, f"{name}:NAME", _variable(keys), None) for name, (_, _, keys) in _WIRES.items())
+    compatible = Vendor("openai-compatible", "openai-compatible:NAME@http://host/v1", None, None)
+    return (*keyed, *wires, compatible, Vendor("local", "local:/path/to/model.gguf", None, None))
+
+
+def _variable(keys: tuple[str, ...]) -> str:
+    """The one of several that holds the key; the first if none does."""
+    return next((key for key in keys if os.environ.get(key, "").strip()), keys[0])
 
 
 def model_of(model: object) -> Model:
@@ -52,12 +63,31 @@ def _from_spec(spec: str) -> Model:
     vendor, colon, name = spec.strip().partition(":")
     if not colon or not name.strip():
         raise UsageError(f"model: {spec[:80]!r} is no model spec; {_HELP}")
-    chat = import_module("..providers.openai", __package__).OpenAIChatModel
-    if vendor == "openai-compatible":
-        name, at, url = name.rpartition("@")
-        if not at or not name or not url.startswith(("http://", "https://")):
-            raise UsageError(f"model: {spec[:80]!r} needs a name and a URL: 'openai-compatible:NAME@http://host/v1'")
-        return chat(name, base_url=url)
-    if vendor not in _CHAT:
+    if vendor in _WIRES:
+        module, adapter, _ = _WIRES[vendor]
+        return getattr(import_module(f"..providers.{module}", __package__), adapter)(name)
+    if vendor == "local":
+        return import_module("..providers.local", __package__).LocalModel(name)
+    return _chat(spec, vendor, name)
+
+
+def _chat(spec: str, vendor: str, name: str) -> Model:
+    """A model behind chat completions: at the vendor's own address, or at the one in the spec."""
+    profiles = _profiles()
+    if vendor != "openai-compatible" and vendor not in profiles:
         raise UsageError(f"model: there is no vendor {vendor!r} in this version; {_HELP}")
-    return chat(name, **_CHAT[vendor])
+    before, at, url = name.rpartition("@")
+    url = url if at and before and url.startswith(("http://", "https://")) else None
+    if url is None and (vendor == "openai-compatible" or not profiles[vendor].url):
+        raise UsageError(f"model: {spec[:80]!r} needs a name and a URL: '{vendor}:NAME@http://host/v1'")
+    chat = import_module("..providers.openai", __package__).OpenAIChatModel
+    options = {} if vendor in ("openai", "openai-compatible") else {"profile": vendor}
+    return chat(before if url else name, base_url=url, **options)
+
+
+def _profiles() -> dict[str, Any]:
+    return import_module("..providers.profiles", __package__).PROFILES
+
+
+def _first(names: tuple[str, ...]) -> str | None:
+    return names[0] if names else None

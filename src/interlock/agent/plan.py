@@ -36,12 +36,14 @@ class ResumePlan(Struct, frozen=True, kw_only=True):
     def lines(self) -> Iterator[str]:
         """The plan in words, a line each."""
         run = self.run
-        yield f"Run {run.run_id} of session {self.session_id}, turn {run.turn + 1}, {run.requests} requests so far."
+        requests = "1 request" if run.requests == 1 else f"{run.requests} requests"
+        yield f"Run {run.run_id} of session {self.session_id}, turn {run.turn + 1}, {requests} so far."
         yield from (_line(call) for call in run.calls)
+        if self.missing_tools:  # so nothing of the above happens here, and what else is different does not matter
+            yield f"Refused here: this agent does not have {', '.join(self.missing_tools)}. A program that has them can go on."
+            return
         yield _THEN[run.next]
         yield from (f"Different now: {change}." for change in self.changes)
-        if self.missing_tools:
-            yield f"Refused: this agent does not have {', '.join(self.missing_tools)}."
 
 
 def _line(call: CallProspect) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Set
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from .. import __version__
 from ..driver.buffer import EventBuffer
+from ..driver.fork import Turn, turns_of
 from ..driver.run import Prepared, Run
 from ..driver.session import LiveSession
 from ..driver.setup import RunConfig
@@ -20,10 +22,11 @@ from ..messages.validity import Ambiguous, IllTyped, repair, well_typed
 from ..records import Limits, Row, RunResult
 from .answers import answer_of
 from .config import AgentRunConfig, check_id
-from .plan import ResumePlan, plan_of
 
 if TYPE_CHECKING:
+    from ..driver.replay import Replay
     from .agent import Agent
+    from .plan import ResumePlan
 
 
 class Session:
@@ -96,7 +99,7 @@ class Session:
         run = agent.live(self.id).run
         if run is not None and not run.brief:
             raise SessionBusy(f"session {self.id!r} has a run that is alive in this process: there is nothing to resume")
-        return plan_of(self.id, await agent.rows(self.id), agent.parts, agent.limits)
+        return import_module(".plan", __package__).plan_of(self.id, await agent.rows(self.id), agent.parts, agent.limits)
 
     async def answer(self, question_id: str, answer: Any = True) -> RunResult:
         """Answer an open question and go on with the run, in any process; also while its other calls still run.
@@ -159,6 +162,37 @@ class Session:
     async def records(self) -> list[Row]:
         """The stored rows of the session, in order; empty for an unknown session. Raises JournalError."""
         return await self._agent.rows(self.id)
+
+    async def turns(self) -> list[Turn]:
+        """The places where a fork is sensible, in order: each accepted prompt, each batch with its results, the end of each run.
+
+        Raises JournalError; ProtocolError for damaged rows.
+        """
+        return turns_of(await self.records())
+
+    async def fork(self, at_seq: int | None = None, new_session_id: str | None = None) -> Session:
+        """Make a new session of this one's rows up to ``at_seq`` (None: all), and return its handle. Rewinding is forking earlier.
+
+        What this session did outside is NOT undone, and nothing of it is done again: every call that is open at ``at_seq``
+        is settled in the fork, with this session's own result where it has one by now, and as unknown otherwise. A run that is
+        open there can be resumed, or ended by a new prompt. This session is only read, and may be running.
+
+        new_session_id: generated if None. Raises UsageError (no such session or row), CommandRefused (the new id is taken; nothing
+        was written), JournalError. All of the fork is written in one transaction.
+        """
+        return await self._agent.forked(self.id, at_seq, new_session_id)
+
+    async def replay(self, *, config: AgentRunConfig | None = None) -> Replay:
+        """Go through the stored rows again with this agent's layers, tools and limits of then, without asking anybody.
+
+        Every answer of the model and of a handler is read from the journal: no provider and no tool is called, no delay is
+        waited for, nothing is written. The layers run for real, whatever they do themselves included. config: deps for them.
+
+        Raises Diverged at the first difference (its ``seq``, ``expected`` and ``found`` say where and what), UsageError for an unknown
+        session, JournalError, ProtocolError for damaged rows.
+        """
+        agent = self._agent
+        return await agent.replayed(self.id, agent.merged(config, self._config))
 
     # ---- how a run is started ------------------------------------------------------------------------
 

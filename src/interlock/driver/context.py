@@ -31,7 +31,7 @@ class Context:
     def __init__(self, run: Run, index: int | None) -> None:
         self._run = run
         self._index = index
-        self._loop = asyncio.get_running_loop()
+        self._loop = run.loop
 
     @property
     def session_id(self) -> str:

@@ -51,8 +51,8 @@ async def call_nested(run: Run, parent: ToolStep, name: str, arguments: dict[str
     identity = _identity(parent, name, arguments)
     parent.nested.add(task)
     try:
-        session.commit(ToolStepStarted(key=key, call=call, parent=parent.key))
-        run.emit(ToolStarted(call=call, key=key))
+        session.commit(ToolStepStarted(key=key, call=call, parent=parent.key, inside=parent.handling))
+        run.emit(ToolStarted(call=session.state.calls[key].call, key=key))
         value, error = await ToolStep(run, session.state.calls[key], tool, depth=parent.depth + 1, identity=identity).enter()
     except (JournalError, ProtocolError) as fault:
         run.fail(fault)

@@ -7,7 +7,7 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Any
 
-from ..errors import JournalError, ProtocolError, UsageError
+from ..errors import UsageError
 from ..machine import Call
 from ..messages import ToolMessage, clean, reason_of
 from ..messages.arguments import parse_arguments
@@ -16,8 +16,7 @@ from ..tools import Tool
 from ..tools.reconcile import Happened, Reconciled, did_not_happen, unknown
 from ..tools.result import ResultNotSerializable, to_content
 from ..tools.signature import is_async
-from .identity import idempotency_key
-from .payload import capped
+from .identity import idempotency_key, identity_of
 
 if TYPE_CHECKING:
     from .run import Run
@@ -57,17 +56,10 @@ class ReconcileStep:
         tool = run.parts.tools[name]
         timeout_s = tool.traits.timeout_s or run.config.limits.reconcile_s
         try:
-            async with asyncio.timeout(timeout_s):
-                found: object = await self._ask(tool)
-        except (JournalError, ProtocolError):
-            raise
+            found: object = await self._asked(tool, timeout_s)
         except asyncio.CancelledError:
             return unknown("the run was cancelled while it was asked")
-        except TimeoutError:
-            found = unknown(f"it did not say within {timeout_s:g} s")
-        except Exception as error:
-            found = unknown(f"asking it failed: {reason_of(error)}")
-        if found in (unknown, did_not_happen):  # the function itself, not what it makes
+        if found is unknown or found is did_not_happen:  # the function itself, not what it makes
             found = unknown() if found is unknown else did_not_happen()
         if not isinstance(found, Reconciled):
             found = unknown(f"its reconcile function returned {type(found).__name__}, not happened(...), did_not_happen() or unknown()")
@@ -77,11 +69,47 @@ class ReconcileStep:
             )
         return found
 
+    async def _asked(self, tool: Tool, timeout_s: float) -> object:
+        """What the function returned; unknown if it raised or did not say in time.
+
+        It has a task of its own, so that one which ignores its cancellation can be given up.
+        """
+        outcome: list[tuple[Any, BaseException | None]] = []
+
+        async def guarded() -> None:
+            try:
+                outcome.append((await self._ask(tool), None))
+            except BaseException as error:
+                outcome.append((None, error))
+
+        run = self._run
+        task = asyncio.Task(guarded(), loop=asyncio.get_running_loop())
+        try:
+            await asyncio.wait({task}, timeout=timeout_s)
+            in_time = bool(outcome)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=run.config.limits.drain_s)
+            if not task.done():
+                run.parts.in_background(task)
+        if not in_time:
+            return unknown(f"it did not say within {timeout_s:g} s")
+        found, error = outcome[0]
+        if error is None:
+            return found
+        if isinstance(error, SystemExit | KeyboardInterrupt):  # as from a handler: the run ends, and then it reaches the caller
+            run.crash(error)
+        return unknown(f"asking it failed: {reason_of(error)}")
+
     async def _ask(self, tool: Tool) -> Any:
         if tool.reconcile is None:
             raise UsageError("this agent's tool has no reconcile function any more")
         run = self._run
-        question = (idempotency_key(run.session.session_id, self._call.key), parse_arguments(self._call.started_with))
+        question = (
+            idempotency_key(run.session.session_id, identity_of(self._call.key, self._call.edited)),
+            parse_arguments(self._call.started_with),
+        )
         if is_async(tool.reconcile):
             return await tool.reconcile(*question)
         slot = await run.parts.workers.acquire(run.config.limits.worker_wait_s)
@@ -98,8 +126,5 @@ class ReconcileStep:
             content = to_content(found.result)
         except ResultNotSerializable as error:
             content = f"The call was completed. Its result is lost: {error}"
-        shown, payload = capped(run, content, call.call.id)
-        message = ToolMessage(tool_call_id=call.call.id, name=call.call.name, content=shown, effect="happened")
-        run.settle(
-            ToolStepEnded(key=call.key, message=message, effect="happened", decided_by="reconcile", code="reconciled", payload=payload)
-        )
+        message = ToolMessage(tool_call_id=call.call.id, name=call.call.name, content=content, effect="happened")
+        run.settle(ToolStepEnded(key=call.key, message=message, effect="happened", decided_by="reconcile", code="reconciled"))

@@ -44,7 +44,7 @@ def go_on(run: Run) -> None:
     if missing:
         raise CommandRefused(
             f"session {run.session.session_id!r} cannot go on: its run {state.run_id!r} was begun with tools that this agent does not have "
-            f"({', '.join(missing)}). Create the agent with them; or begin a new run, which ends the open one"
+            f"({', '.join(missing)}). Create the agent with them, in the program that has them; or begin a new run, which ends the open one"
         )
     for change in changes(state, parts, run.config.limits):
         logger.warning("session %s goes on, but not as its run was begun: %s", run.session.session_id, change)
@@ -67,6 +67,8 @@ def changes(state: State, parts: Parts, limits: Limits) -> tuple[str, ...]:
         said.append(f"the model was {before.get('model')} and is {now.get('model')}")
     if before.get("system") != now.get("system"):
         said.append("the system prompt is another one")
+    if before.get("output") != now.get("output"):
+        said.append("the form of the answer is another one")
     tools = [name for name in parts.tools if name in state.traits]
     said += [f"the description or the schema of the tool {name} is another one" for name in tools if _changed(before, now, f"tool {name}")]
     said += [

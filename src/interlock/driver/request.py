@@ -21,6 +21,7 @@ def build_request(run: Run, action: CallModel) -> ModelRequest:
         messages=(*_system(run), *transcript.messages, *transcript.overlay),
         tools=_offer(run),
         settings=run.config.settings,
+        output=run.parts.output.spec if run.parts.output is not None else None,
         session_id=session.session_id,
         run_id=run.run_id,
         turn=action.turn,
@@ -48,6 +49,8 @@ def _offer(run: Run) -> Specs:
     """What is offered this turn: the same tuple as long as it is the same tools, so that adapters encode it once."""
     parts, scratch = run.parts, run.session.scratch
     specs = tuple(tool.spec for tool in parts.tools.values() if tool.available is None or tool.available(run.context_of(tool)))
+    if parts.output is not None and parts.output.tool is not None:
+        specs = (*specs, parts.output.tool)
     old: Specs | None = scratch.get("tools")
     if old is None or old != specs:
         old = scratch["tools"] = specs

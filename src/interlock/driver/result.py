@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from ..errors import ProtocolError
-from ..machine import Call, Progress, at_rest
+from ..machine import INVALID_OUTPUT, Call, Progress, at_rest
 from ..messages import Usage
 from ..records import Outcome, Question, RunEnded, RunResult, ToolStepSuspended
+from ..tools.output import Checked, OutputType
 from .session import LiveSession
 
+_HAVE_OUTPUT = frozenset({(Outcome.COMPLETED, "answer"), (Outcome.COMPLETED, "stop"), (Outcome.INCOMPLETE, INVALID_OUTPUT)})
 
-def result_of(session: LiveSession, record: RunEnded, usage: Usage) -> RunResult:
-    """The result of a run that has just ended with ``record``."""
+
+def result_of(session: LiveSession, record: RunEnded, usage: Usage, cost_usd: float | None, output: OutputType | None) -> RunResult:
+    """The result of a run that has just ended with ``record``. What a layer's ``Stop`` ended may not be of the form asked for: then
+    there is no output."""
     transcript = session.transcript
+    checked = output.check(record.text) if output is not None and (record.outcome, record.reason) in _HAVE_OUTPUT else Checked(None)
     return RunResult(
         outcome=record.outcome,
         reason=record.reason,
@@ -21,14 +26,17 @@ def result_of(session: LiveSession, record: RunEnded, usage: Usage) -> RunResult
         message=transcript.last,
         messages=transcript.messages,
         usage=usage,
+        cost_usd=cost_usd,
+        output=checked.value,
+        output_errors=checked.problems if record.outcome is Outcome.INCOMPLETE else (),
     )
 
 
-def result_at_rest(session: LiveSession, usage: Usage) -> RunResult:
-    """The result of a run that is still open: WAITING for a person, or merely accepted."""
+def result_at_rest(session: LiveSession, usage: Usage, *, driven: bool) -> RunResult:
+    """The result of a run that is still open: WAITING for a person, or merely accepted. driven: everything that could start has."""
     outcome, transcript = at_rest(session.state), session.transcript
     questions = tuple(_questions(session))
-    if outcome is Outcome.WAITING and not questions:
+    if driven and outcome is Outcome.WAITING and not questions:
         raise ProtocolError(f"session {session.session_id!r} is at rest in the middle of a batch, and waits for nobody")
     return RunResult(
         outcome=outcome or Outcome.INCOMPLETE,

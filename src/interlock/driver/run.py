@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 from collections.abc import Callable, Set
+from functools import partial
 
 from msgspec.structs import replace
 
-from ..errors import CommandRefused, JournalError, NothingToResume, ProtocolError, SessionBusy
+from ..errors import CommandRefused, JournalError, NothingToResume, ProtocolError, SessionBusy, UsageError
 from ..events import Event, ModelStarted, RunFinished, RunStarted, SteeringLanded, ToolFinished, ToolProgress, ToolStarted
 from ..extensions.onion import Layer
 from ..machine import (
@@ -39,17 +39,16 @@ from ..tools import Tool
 from ..tools.context import current_call
 from .buffer import EventBuffer
 from .context import Context
+from .late import given_up
 from .model_step import ModelStep
+from .payload import capped
 from .reconcile_step import ReconcileStep
 from .reopening import go_on, reopen
 from .request import build_request
 from .result import result_at_rest, result_of
 from .session import LiveSession
 from .setup import Parts, RunConfig
-from .tool_step import ToolStep, current_step, given_up
-
-logger = logging.getLogger("interlock.driver")
-
+from .tool_step import ToolStep, current_step
 
 Step = ToolStep | ModelStep | ReconcileStep
 
@@ -82,6 +81,7 @@ class Run:
         self.result: RunResult | None = None
         self.error: BaseException | None = None
         self.version = version
+        self.loop = asyncio.get_running_loop()  # kept: in Python 3.11 to ask for it is a system call
         self._begun = asyncio.Event()
         self._crashed: BaseException | None = None
         self._tasks: dict[asyncio.Task[None], Step] = {}
@@ -90,7 +90,6 @@ class Run:
         self._ended: RunResult | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self.contexts = [Context(self, index) for index in range(len(parts.extensions))]
-        self.handler_context = Context(self, None)
         self.tool_layers = self._layers(parts.tool_layers, "on_tool_call")
         self.model_layers = self._layers(parts.model_layers, "on_model_request")
         session.recorders = [(parts.extensions[index].on_record, self.contexts[index]) for index in parts.recorders]
@@ -137,6 +136,8 @@ class Run:
                 self.session.lost = True
             self.session.run = None
             self.session.recorders = ()
+            if not self.interrupted and self.error is None:  # no step is left; what refers to one another only the collector frees
+                self.contexts, self.tool_layers, self.model_layers = [], (), ()
             if self.result is not None and drive:
                 self.emit(RunFinished(result=self.result))
             if self.buffer is not None:
@@ -184,7 +185,7 @@ class Run:
 
     async def _drive(self) -> None:
         """Until nothing runs and nothing can be started."""
-        self._rest = asyncio.get_running_loop().create_future()
+        self._rest = self.loop.create_future()
         self.advance()
         await self._rest
         if self.failure is not None:
@@ -225,27 +226,26 @@ class Run:
             case SettleTool():
                 self.settle(action.record)
             case EndRun():
-                usage = self.usage()
-                session.commit(action.record)
-                self._ended = result_of(session, action.record, usage)
+                usage, cost = self.usage(), session.state.cost_usd if self.parts.price is not None else None
+                self._ended = result_of(session, session.commit(action.record), usage, cost, self.parts.output)
 
     def _spawn(self, step: Step) -> None:
         """Each step runs in a task, and in a copy of the caller's context, of its own."""
-        loop, context = asyncio.get_running_loop(), self._context
+        context = self._context
         # Not loop.create_task: a factory that starts tasks eagerly would run the step before it is known here.
-        task = asyncio.Task(step.main(), loop=loop, context=context.copy() if context is not None else None)
+        task = asyncio.Task(step.main(), loop=self.loop, context=context.copy() if context is not None else None)
         self._tasks[task] = step
 
     def finished(self) -> None:
         """Called by a step at the very end of its task: cheaper, by two turns of the event loop, than a callback of the task."""
-        task = asyncio.current_task()
+        task = asyncio.current_task(self.loop)
         if task is not None and self._tasks.pop(task, None) is not None:
             self.advance()
 
     def settle(self, record: ToolStepEnded) -> None:
         """Give a call its result, and show it."""
         call = self.session.state.calls[record.key].call
-        self.session.commit(record)
+        record = self.session.commit(record, partial(capped, self))
         self.emit(
             ToolFinished(
                 call=call, key=record.key, message=record.message, effect=record.effect, decided_by=record.decided_by, code=record.code
@@ -263,7 +263,7 @@ class Run:
         elif drive and is_stalled(self.session.state):
             self.error = self.model_error or NothingToResume("the model step failed in an earlier process")
         else:
-            self.result = result_at_rest(self.session, self.usage())
+            self.result = result_at_rest(self.session, self.usage(), driven=drive)
 
     # ---- ending it from outside or inside --------------------------------------------------------------
 
@@ -290,7 +290,7 @@ class Run:
             self.session.commit(admit(self.session.state, Cancel(outcome=outcome, reason=reason)))
         except CommandRefused:
             pass
-        except JournalError as error:
+        except (JournalError, UsageError) as error:  # the latter: an extension's fold or redaction failed
             self.fail(error)
             return
         self._interrupt()
@@ -337,7 +337,7 @@ class Run:
         """Drained for long enough: settle what still runs, and leave it to end in the background."""
         try:
             self.give_up_calls()
-        except JournalError as error:
+        except (JournalError, UsageError) as error:
             self.fail(error)
         self._give_up_model("cancelled")
         self._stop_tasks()
@@ -351,7 +351,7 @@ class Run:
                 self.parts.in_background(task)
                 try:
                     self.session.commit(ModelStepFailed(kind=kind, message="given up while it drained"))
-                except JournalError as error:
+                except (JournalError, UsageError) as error:
                     self.fail(error)
         self.advance()
 
@@ -394,4 +394,4 @@ class Run:
     def context_of(self, tool: Tool) -> Context:
         """The context of the extension that brought ``tool``; the handlers' for any other."""
         index = self.parts.brought_by.get(tool.name)
-        return self.contexts[index] if index is not None else self.handler_context
+        return self.contexts[index] if index is not None else Context(self, None)

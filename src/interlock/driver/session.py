@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import JournalError, UsageError
 from ..journal.base import SessionLog
 from ..journal.transcript import Transcript
-from ..machine import State, apply
+from ..machine import Call, State, apply
 from ..messages import reason_of
 from ..records import Record, Row, SessionOpened
+from .identity import sha256
 from .setup import Parts
 
 if TYPE_CHECKING:
+    from .redact import Redactor
     from .run import Run
 
 logger = logging.getLogger("interlock.driver")
 
+R = TypeVar("R", bound=Record)
 Recorder = tuple[Callable[[Any, Record], None], Any]
 
 
@@ -33,6 +36,7 @@ class LiveSession:
         "_folds",
         "_opened",
         "_parts",
+        "_redactor",
         "log",
         "lost",
         "memories",
@@ -55,8 +59,13 @@ class LiveSession:
         self.memories: dict[int, Any] = dict.fromkeys(parts.folders)
         self._folds = tuple((index, parts.extensions[index].fold) for index in parts.folders)
         self._parts = parts
+        self._redactor: Redactor | None = None
         self._opened = False
         self.lost = False
+        if parts.redactors:
+            from .redact import Redactor  # most agents redact nothing, and need not load how it is done
+
+            self._redactor = Redactor(parts)
 
     async def claim(self, *, lease_s: float, version: str) -> None:
         """Take the session for this process and catch up with what others have written. Raises SessionBusy, JournalError."""
@@ -87,18 +96,46 @@ class LiveSession:
         """Say that whatever ran before is not running now, although this process has not changed."""
         self.commit(SessionOpened(epoch=self.state.epoch + 1, version=version))
 
-    def commit(self, record: Record) -> int:
-        """Check, enqueue, apply. Returns the record's seq. Raises ProtocolError or UsageError (nothing was recorded), JournalError."""
+    def commit(self, record: R, finish: Callable[[R], R] | None = None) -> R:
+        """Redact, check, enqueue, apply. Returns the record as it is written. finish: the last touch to what was redacted.
+
+        Raises ProtocolError or UsageError (nothing was recorded), JournalError. After a redaction that failed the run has failed, too.
+        """
+        given = record
+        if self._redactor is not None:
+            record = self._redacted(record, self._redactor)
+        if finish is not None:
+            record = finish(record)
         after, memories = apply(self.state, record), self._folded(record)
-        seq = self.log.append(record, at=self._parts.clock())
+        self.log.append(record, at=self._parts.clock())
         self.state, self.memories = after, memories
         self.transcript.add(record)
+        if self._redactor is not None:
+            self._redactor.keep(given, record, after)
         for hook, context in self.recorders:
             try:
                 hook(context, record)
             except Exception:
                 logger.exception("an extension's on_record raised; the record stands")
-        return seq
+        return record
+
+    def _redacted(self, record: R, redactor: Redactor) -> R:
+        try:
+            return redactor.redacted(record)
+        except UsageError as error:
+            self.lost = True
+            if self.run is not None:  # neither a layer nor a handler may swallow it
+                self.run.fail(error)
+            raise
+
+    def digest(self, key: str, arguments: str) -> str:
+        """What binds an answer to the exact ``arguments`` of the call ``key``: their SHA-256, as hexadecimal digits."""
+        salt = b"" if self._redactor is None else self._redactor.salt(key)
+        return sha256(salt + arguments.encode("utf-8", "surrogatepass"))
+
+    def real(self, call: Call) -> Call:
+        """``call`` with its real arguments and answer, where a redaction has taken them out of what is stored."""
+        return call if self._redactor is None else self._redactor.real(call)
 
     def _folded(self, record: Record) -> dict[int, Any]:
         """Every extension's memory after ``record``. An extension that cannot remember must not be trusted to guard: it fails loudly."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from ..extensions.base import AgentExtension
-from ..messages import SystemMessage
+from ..messages import SystemMessage, Usage
 from ..model import Model, ModelSettings
 from ..records import Limits, Traits
 from ..tools import Tool
+from ..tools.output import OutputType
 from ..tools.workers import WorkerPool
 
 
@@ -24,8 +26,7 @@ def _with(extensions: Sequence[AgentExtension], hook: str) -> tuple[int, ...]:
     return tuple(index for index, extension in enumerate(extensions) if overrides(extension, hook))
 
 
-@dataclass(slots=True, eq=False)
-class Parts:
+class Parts(Struct, eq=False):
     """One agent's parts. extensions: in onion order, outermost first. The index tuples say who overrides which hook."""
 
     model: Model
@@ -34,21 +35,26 @@ class Parts:
     system_prompt: str
     workers: WorkerPool
     clock: Callable[[], float]
-    fingerprint: dict[str, str] = field(default_factory=dict[str, str])
-    brought_by: dict[str, int] = field(default_factory=dict[str, int])
+    fingerprint: dict[str, str] = {}
+    brought_by: dict[str, int] = {}
+    output: OutputType | None = None
+    price: Callable[[Usage], float] | None = None
+    """What a request cost, in dollars; None where nobody asks."""
     closed: bool = False
-    background: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
+    background: set[asyncio.Task[Any]] = set()
     model_layers: tuple[int, ...] = ()
     tool_layers: tuple[int, ...] = ()
+    redactors: tuple[int, ...] = ()
     recorders: tuple[int, ...] = ()
     folders: tuple[int, ...] = ()
     instructors: tuple[int, ...] = ()
-    traits: dict[str, Traits] = field(default_factory=dict[str, Traits])
+    traits: dict[str, Traits] = {}
     system: SystemMessage | None = None
 
     def __post_init__(self) -> None:
         self.model_layers = _with(self.extensions, "on_model_request")
         self.tool_layers = _with(self.extensions, "on_tool_call")
+        self.redactors = _with(self.extensions, "redact")
         self.recorders = _with(self.extensions, "on_record")
         self.folders = _with(self.extensions, "fold")
         self.instructors = _with(self.extensions, "instructions")
@@ -66,8 +72,7 @@ class Parts:
             task.exception()
 
 
-@dataclass(slots=True, eq=False)
-class RunConfig:
+class RunConfig(Struct, eq=False):
     """What one run brings along, merged and validated."""
 
     limits: Limits

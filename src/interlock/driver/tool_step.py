@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import inspect
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -18,13 +18,15 @@ from ..extensions.base import Stop, Suspended, ToolInvocation
 from ..extensions.onion import Chain
 from ..machine import Call, failed_message
 from ..messages import ToolCall, ToolMessage, clean, reason_of, text_of
-from ..records import Ending, HandlerStarted, Outcome, Payload, ToolLateResult, ToolStepEnded, ToolStepSuspended
+from ..records import Ending, HandlerStarted, Outcome, ToolLateResult, ToolStepEnded, ToolStepSuspended
 from ..tools import Bound, InvalidArguments, Tool
 from ..tools.context import current_call
 from ..tools.result import ResultNotSerializable, cap, to_content
 from ..tools.workers import PoolFull, Slot
+from .identity import identity_of
 from .late import record_late
 from .payload import capped
+from .returned import Gave, with_returned
 
 if TYPE_CHECKING:
     from .run import Run
@@ -44,6 +46,7 @@ class ToolStep:
 
     __slots__ = (
         "_chain",
+        "_gave",
         "_ran",
         "_task",
         "_tool",
@@ -66,11 +69,11 @@ class ToolStep:
     def __init__(self, run: Run, call: Call, tool: Tool, *, depth: int = 0, identity: str = "") -> None:
         self.run = run
         self.key = call.key
-        self.identity = identity or call.key
-        """What the idempotency key is made of."""
         self.call: ToolCall = call.call
-        self.asked = call
-        """The call as it was when it entered: what a person has said of it."""
+        self.asked = run.session.real(call)
+        """The call as it was when it entered: with its real arguments, and with what a person has said of it."""
+        self.identity = identity or identity_of(call.key, self.asked.edited)
+        """What the idempotency key is made of."""
         self.starts = call.starts
         self.depth = depth
         self.effect: Effect = "unknown" if call.starts else "none"
@@ -83,11 +86,17 @@ class ToolStep:
         """How often this entry has made each of its calls, by tool and arguments."""
         self.inherited: tuple[BaseException, ...] = ()
         """What calls that this one made have raised: what they say of their effect is not what this one did."""
+        self._gave: Gave | None = None
         self._ran = False
         self._tool = tool
         self._task: asyncio.Task[Any] | None = None
-        invocation = ToolInvocation(call.call, key=call.key, tool=tool, edited=call.edited)
+        invocation = ToolInvocation(self.asked.call, key=call.key, tool=tool, edited=self.asked.edited)
         self._chain = Chain(invocation, drain_s=run.config.limits.drain_s)
+
+    @property
+    def handling(self) -> bool:
+        """Whether its handler runs now."""
+        return self._ran and self._gave is None
 
     async def main(self) -> None:
         """The body of the call's own task: enter the onion, record what came out. Never raises."""
@@ -112,7 +121,7 @@ class ToolStep:
         Raises only what makes recording impossible: JournalError, ProtocolError.
         """
         call_token, step_token = current_call.set(self.call.id), current_step.set(self)
-        self._task = asyncio.current_task()
+        self._task = asyncio.current_task(self.run.loop)
         chain = self._chain
         value: Any = None
         error: BaseException | None = None
@@ -159,7 +168,10 @@ class ToolStep:
     def answer(self) -> Any:
         """What a person answered, if it was about the very arguments that there are now."""
         asked = self.asked
-        return asked.answer if asked.digest and asked.digest == digest_of(self._chain.invocation.arguments_text()) else None
+        return asked.answer if asked.digest and asked.digest == self._digest() else None
+
+    def _digest(self) -> str:
+        return self.run.session.digest(self.key, self._chain.invocation.arguments_text())
 
     # ---- the door --------------------------------------------------------------------------------
 
@@ -203,11 +215,13 @@ class ToolStep:
             elif self._tool.traits.timeout_s is None:
                 value = await self._tool.invoke(bound, self.run.context_of(self._tool))
             else:
-                value = await self._with_timeout(self._tool.invoke(bound, self.run.context_of(self._tool)), self._tool.traits.timeout_s)
+                context = self.run.context_of(self._tool)
+                value = await self._with_timeout(lambda: self._tool.invoke(bound, context), self._tool.traits.timeout_s)
         except BaseException as error:
             if isinstance(error, ToolFailure) and error.effect is not None and error not in self.inherited:
                 self.effect = error.effect
             chain.error, chain.decided_by = error, "handler"
+            self._gave = (None, error)
             if isinstance(error, Fatal) and chain.fatal is None:
                 chain.fatal = error
             if self.closed and not isinstance(error, asyncio.CancelledError):
@@ -219,17 +233,18 @@ class ToolStep:
             raise
         self.effect = "happened"
         chain.value, chain.error, chain.decided_by = value, None, "handler"
+        self._gave = (value, None)
         if self.closed:  # a layer's own task went on although the call had been settled
             self._late(value, None)
         return value
 
-    async def _with_timeout(self, handler: Awaitable[Any], timeout_s: float) -> Any:
-        """The handler in a task of its own, so that one which ignores its cancellation can be given up."""
+    async def _with_timeout(self, handler: Callable[[], Awaitable[Any]], timeout_s: float) -> Any:
+        """The handler, made in a task of its own, so that one which ignores its cancellation can be given up."""
         outcome: list[tuple[Any, BaseException | None]] = []
 
         async def guarded() -> None:
             try:
-                outcome.append((await handler, None))
+                outcome.append((await handler(), None))
             except BaseException as error:
                 outcome.append((None, error))
 
@@ -270,7 +285,7 @@ class ToolStep:
             return value
         if timeout_s is None:
             return await value  # a plain function that wraps an async one
-        return await self._with_timeout(value, max(0.0, timeout_s - (asyncio.get_running_loop().time() - began)))
+        return await self._with_timeout(lambda: value, max(0.0, timeout_s - (asyncio.get_running_loop().time() - began)))
 
     def _timeout(self, timeout_s: float) -> ToolTimeout:
         return ToolTimeout(f"timed out after {timeout_s:g} s", effect="unknown")
@@ -284,17 +299,23 @@ class ToolStep:
                 content = text_of(to_content(value))
             except ResultNotSerializable as problem:
                 content = str(problem)
-        limit = self.run.config.limits.result_bytes
-        shown, _ = cap(clean(content), limit_bytes=max(limit, 512), call_id=self.call.id)
-        record_late(self.run, ToolLateResult(key=self.key, failed=error is not None, content=text_of(shown)))
+        self._record_late(error is not None, content)
+
+    def _record_late(self, failed: bool, content: str) -> None:
+        def finish(record: ToolLateResult) -> ToolLateResult:
+            limit = self.run.config.limits.result_bytes
+            shown, _ = cap(record.content, limit_bytes=max(limit, 512), call_id=self.call.id)
+            return replace(record, content=text_of(shown))
+
+        record_late(self.run, ToolLateResult(key=self.key, failed=failed, content=clean(content)), finish)
 
     # ---- what came out, as a record ----------------------------------------------------------------
 
     def _suspended(self, latched: Suspended) -> None:
         if not self.run.is_open_call(self.key):
             return  # given up while it drained: there is nothing to ask any more
-        arguments, number = self._chain.asked_about, self.asked.asked
-        digest = digest_of(arguments)
+        session, arguments, number = self.run.session, self._chain.asked_about, self.asked.asked
+        digest = session.digest(self.key, arguments)
         if digest == self.asked.digest and self.asked.answer is not None:
             logger.warning(
                 "%s is asked about again with the arguments that were answered: a layer must look at context.answer after its own edits",
@@ -308,7 +329,7 @@ class ToolStep:
             arguments=clean(arguments),
             expires_at=None if latched.expires_s is None else self.run.parts.clock() + latched.expires_s,
         )
-        self.run.session.commit(record)
+        record = session.commit(record)
         self.run.emit(ToolSuspended(call=self.call, key=self.key, question=record.question, question_id=record.question_id))
 
     def _answered(self, value: Any) -> None:
@@ -324,10 +345,9 @@ class ToolStep:
             self._record(self._message(str(error)), "unserializable")
             return
         ending = Ending(Outcome.COMPLETED, "stop", text_of(content)) if stop else None
-        shown, payload = capped(self.run, content, self.call.id)
-        message = ToolMessage(tool_call_id=self.call.id, name=self.call.name, content=shown, effect=self.effect)
+        message = ToolMessage(tool_call_id=self.call.id, name=self.call.name, content=content, effect=self.effect)
         delegated = self._chain.decided_by == "handler" or self._ran
-        self._record(message, "ok" if delegated else "answered", ending, payload)
+        self._record(message, "ok" if delegated else "answered", ending)
 
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, JournalError | ProtocolError) and self.run.failure is error:
@@ -354,24 +374,17 @@ class ToolStep:
                 return code
         return "failed" if chain.decided_by in ("handler", "runtime") else "layer_error"
 
-    def _record(self, message: ToolMessage, code: str, ending: Ending | None = None, payload: Payload | None = None) -> None:
-        decided_by = clean(self._chain.decided_by)
-        if message.failed:  # what a handler or a layer raised may be as long as any result
-            shown, payload = capped(self.run, message.content, self.call.id)
-            message = replace(message, content=shown)
-        record = ToolStepEnded(
-            key=self.key, message=message, effect=self.effect, decided_by=decided_by, code=code, payload=payload, ending=ending
-        )
+    def _record(self, message: ToolMessage, code: str, ending: Ending | None = None) -> None:
         if not self.run.is_open_call(self.key):  # given up while it drained; what it says now is late
-            record_late(self.run, ToolLateResult(key=self.key, failed=message.failed, content=text_of(message.content)))
+            self._record_late(message.failed, text_of(message.content))
             return
-        self.run.session.commit(record)
-        self.run.emit(ToolFinished(call=self.call, key=self.key, message=message, effect=self.effect, decided_by=decided_by, code=code))
-
-
-def digest_of(arguments: str) -> str:
-    """The SHA-256 of arguments, as hexadecimal digits: what an answer is bound to."""
-    return hashlib.sha256(arguments.encode("utf-8", "surrogatepass")).hexdigest()
+        decided_by = clean(self._chain.decided_by)
+        record = ToolStepEnded(key=self.key, message=message, effect=self.effect, decided_by=decided_by, code=code, ending=ending)
+        record = with_returned(self.run, record, self._gave)
+        stored = self.run.session.commit(record, partial(capped, self.run))
+        self.run.emit(
+            ToolFinished(call=self.call, key=self.key, message=stored.message, effect=self.effect, decided_by=decided_by, code=code)
+        )
 
 
 _CODES: tuple[tuple[type[BaseException], str], ...] = (
@@ -379,10 +392,3 @@ _CODES: tuple[tuple[type[BaseException], str], ...] = (
     (ToolTimeout, "timeout"),
     (PoolFull, "no_worker"),
 )
-
-
-def given_up(call: Call) -> ToolStepEnded:
-    """The record of a call that was cancelled and did not stop in time."""
-    effect = "unknown" if call.starts else "none"
-    message = failed_message(call.call, "cancelled; it did not stop in time and was left behind", effect)
-    return ToolStepEnded(key=call.key, message=message, effect=effect, decided_by="runtime", code="cancelled")

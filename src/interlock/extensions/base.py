@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
@@ -40,11 +41,24 @@ class Suspended(Struct, frozen=True):
     """Returned by a layer before delegating: the run waits for a person. Latched: no outer layer can swallow it.
 
     The answer is bound to the exact arguments that the layer saw: ``context.answer`` is None for any others, so a layer that goes by
-    it asks again. expires_s: seconds after which no answer is a denial; None waits for ever.
+    it asks again. expires_s: seconds after which no answer is a denial; None waits for ever. Raises UsageError for what is no finite number
+    of seconds: a question whose time cannot be stored would never expire.
     """
 
     question: str
     expires_s: float | None = None
+
+    def __post_init__(self) -> None:
+        seconds = cast("object", self.expires_s)
+        if seconds is None:
+            return
+        try:
+            finite = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
+        except OverflowError:
+            finite = False
+        if not finite:
+            said = repr(seconds) if isinstance(seconds, float) else f"such {type(seconds).__name__}"
+            raise UsageError(f"Suspended(expires_s=...): a finite number of seconds or None is needed, not {said}")
 
 
 class Stop(Struct, frozen=True):
@@ -180,6 +194,15 @@ class AgentExtension(MiddlewareHook):
     def instructions(self, context: RunContext) -> str | None:
         """Text that joins the system prompt of every request. Keep it the same between requests: providers cache by prefix."""
         return None
+
+    def redact(self, record: Record) -> Record:
+        """Pure: the record as it may be written, which is all that the journal, the views, the model and a later process ever see of it.
+
+        Called once for each record, the outermost extension first, before it is applied; ``records.redaction.with_texts`` changes every
+        text of any record. Only texts, arguments, answers and notes may change; the record's kind, keys, ids, names and codes may not.
+        A running call keeps its real arguments in memory. If this raises, nothing is written and the run fails with UsageError.
+        """
+        return record
 
     def on_record(self, context: RunContext, record: Record) -> None:
         """Told of every record of the session, after it was applied and before it is certainly stored. Must not block: it runs on the

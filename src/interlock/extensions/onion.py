@@ -226,7 +226,7 @@ class OwnedStreams:
     async def aclose(self) -> None:
         """Close all. Innermost first, so that the provider's socket does not wait for a layer's slow ``finally``."""
         self._closed = True
-        own = asyncio.current_task()
+        own = asyncio.current_task() if self._readers else None
         for task in self._readers:
             if task is not own:  # a layer's own, which nobody else may end
                 task.cancel()

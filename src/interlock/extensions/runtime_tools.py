@@ -55,12 +55,15 @@ class RuntimeTools(AgentExtension):
         return (READ_RESULT,)
 
     def fold(self, memory: Any, record: Record) -> Any:
+        kind = type(record)  # isinstance asks a struct's metaclass, which costs more than all the rest for most records
+        if kind is not ToolStepEnded and kind is not RunStarted:
+            return memory
         known = memory if isinstance(memory, Memory) else Memory()
         if isinstance(record, ToolStepEnded) and record.payload is not None:
             return known._replace(results={**known.results, record.message.tool_call_id: record.payload})
-        if isinstance(record, RunStarted):
+        if isinstance(record, RunStarted) and record.limits.result_bytes != known.limit:
             return known._replace(limit=record.limits.result_bytes)
-        return memory
+        return known
 
     async def on_tool_call(self, context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
         if call.tool is not READ_RESULT:

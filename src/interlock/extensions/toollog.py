@@ -43,6 +43,8 @@ class ToolLog(AgentExtension):
         self._started: dict[str, dict[str, float]] = {}  # session -> key -> when
 
     def on_record(self, context: RunContext, record: Record) -> None:
+        if type(record) not in _TIMED:
+            return
         if isinstance(record, ToolStepStarted):
             self._started.setdefault(context.session_id, {})[record.key] = context.clock()
         elif isinstance(record, ToolStepEnded):
@@ -75,6 +77,9 @@ class ToolLog(AgentExtension):
                 *(_one_line(entry.tool), _one_line(entry.call_id), entry.code),
                 *(entry.duration_s, entry.effect, _one_line(entry.decided_by)),
             )
+
+
+_TIMED = frozenset({ToolStepStarted, ToolStepEnded, RunEnded, SessionOpened})
 
 
 def _one_line(text: str) -> str:

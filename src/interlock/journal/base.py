@@ -8,7 +8,7 @@ A failure past the store's own retries poisons the session's log: its buffered r
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -114,6 +114,15 @@ class Journal(Protocol):
 
     async def delete(self, session_id: str) -> bool:
         """Remove a session with its payloads; whether there was one. Raises SessionBusy while a live owner runs it."""
+        ...
+
+    async def prune(self, *, older_than_s: float, keep: Collection[str] = (), dry_run: bool = False) -> list[SessionInfo]:
+        """Delete the sessions whose last record is at least ``older_than_s`` seconds old, and return them, the oldest first.
+
+        Never one with an open run (it waits for a person, failed, or its process died), one that a live owner holds, one that
+        cannot be read, or one of ``keep``. dry_run: only return them. Raises UsageError for what is no age, JournalError; what was
+        deleted before that stays deleted.
+        """
         ...
 
     async def aclose(self) -> None:

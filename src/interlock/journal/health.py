@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 import stat
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 
+from ..errors import JournalCorrupt
+from . import sqlite_store as store
 from .sqlite_file import APPLICATION_ID, SCHEMA_VERSION
 
 __all__ = ["Finding", "health"]
@@ -25,7 +28,8 @@ class Finding(NamedTuple):
 
 
 def health(path: str) -> Iterator[Finding]:
-    """What is to be said of the file at ``path``. Reads all of it (``PRAGMA quick_check``): about a second per gigabyte."""
+    """What is to be said of the file at ``path``. Reads all of it, page by page with its indexes (``PRAGMA integrity_check``) and record by
+    record: some seconds per gigabyte."""
     if not os.path.exists(path):
         yield Finding("note", f"{path} does not exist yet; the first run makes it")
         return
@@ -53,11 +57,37 @@ def _checked(connection: sqlite3.Connection, path: str) -> Iterator[Finding]:
     if version > SCHEMA_VERSION:
         yield Finding("broken", f"{path}: written by a newer version of Interlock (schema {version}); upgrade")
         return
-    problems = [row[0] for row in connection.execute(f"PRAGMA quick_check({PROBLEMS_MAX})") if row[0] != "ok"]
+    problems = [row[0] for row in connection.execute(f"PRAGMA integrity_check({PROBLEMS_MAX})") if row[0] != "ok"]
     if problems:
         yield Finding(
             "broken", f"{path}: damaged: {'; '.join(problems)}; restore a copy, or save what is left with `sqlite3 FILE .recover`"
         )
         return
+    damaged = 0
+    for finding in _damage(connection):
+        damaged += 1
+        yield Finding("broken", f"{path}: {finding}")
+        if damaged == PROBLEMS_MAX:
+            yield Finding("broken", f"{path}: these are the first {PROBLEMS_MAX} of its problems; there may be more")
+            break
+    if damaged:
+        return
     sessions, records = connection.execute("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM log)").fetchone()
-    yield Finding("ok", f"{path}: quick_check ok, {sessions} sessions, {records:,} records, {os.path.getsize(path) / 1e6:,.1f} MB")
+    yield Finding("ok", f"{path}: integrity_check ok, {sessions} sessions, {records:,} records, {os.path.getsize(path) / 1e6:,.1f} MB")
+
+
+def _damage(connection: sqlite3.Connection) -> Iterator[str]:
+    """What the file's own structure does not tell: each session up to its first record that is not what was written."""
+    for (name,) in connection.execute("SELECT name FROM sessions ORDER BY id").fetchall():
+        after = 0
+        try:
+            while rows := store.read(connection, name, after):
+                after = rows[-1].seq
+        except JournalCorrupt as error:
+            yield f"{error}; the records before it are whole"
+    orphans = "SELECT count(*) FROM log WHERE session NOT IN (SELECT id FROM sessions)"
+    if count := connection.execute(orphans).fetchone()[0]:
+        yield f"{count} records belong to no session: a row of the table of sessions is missing; restore a copy"
+    for name, digest, data in connection.execute("SELECT name, digest, data FROM payloads JOIN sessions ON id = session"):
+        if len(digest) == 64 and hashlib.sha256(data).hexdigest() != digest:
+            yield f"session {name!r}: the full copy {digest[:12]}... of a result was changed after it was written"

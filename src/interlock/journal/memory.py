@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from itertools import count
 from typing import cast
 from weakref import WeakValueDictionary
 
 from ..errors import JournalConflict, JournalError, UsageError
 from ..messages import clean
-from ..records import Record, Row
-from ..records.codec import VERSION
+from ..records import Record, Row, codec
 from .base import SessionInfo
 from .leases import Claim, Heartbeat, Lease, busy, busy_here, holds, state_of
 from .owner import describe, new_owner, retire
+from .retention import check_age, has_open_run
 
 __all__ = ["MemoryJournal", "MemoryLog", "MemoryStore"]
 
@@ -106,6 +106,19 @@ class MemoryJournal:
         self._store.payloads.pop(session_id, None)
         return bool(self._store.rows.pop(session_id, None))
 
+    async def prune(self, *, older_than_s: float, keep: Collection[str] = (), dry_run: bool = False) -> list[SessionInfo]:
+        before, kept = self._clock() - check_age(older_than_s), set(map(clean, keep))
+        pruned: list[SessionInfo] = []
+        for info in reversed(await self.sessions()):
+            rows = self._store.rows[info.session_id]
+            old = info.updated_at <= before and info.session_id not in kept
+            if old and info.state != "running" and not has_open_run(row.record for row in reversed(rows)):
+                pruned.append(info)
+        if not dry_run:
+            for info in pruned:
+                await self.delete(info.session_id)
+        return pruned
+
     async def aclose(self) -> None:
         if self._closed:
             return
@@ -189,7 +202,7 @@ class MemoryJournal:
         if self._held.get(log.session_id) is log:
             del self._held[log.session_id]
             if not self._held:
-                self._heartbeat.pause()
+                self._heartbeat.rest()
         lease = self._store.leases.get(log.session_id)
         if lease is not None and (lease.owner, lease.epoch) == (self._owner.name, claim.epoch):
             del self._store.leases[log.session_id]
@@ -248,7 +261,7 @@ class MemoryLog:
         if not buffer:
             self._dirty[self] = None
         self._seq = seq = self._seq + 1
-        buffer.append(_row(Row, (self.session_id, seq, at, VERSION, record)))
+        buffer.append(_row(Row, (self.session_id, seq, at, codec.VERSION, record)))
         return seq
 
     async def durable(self, seq: int | None = None) -> None:

@@ -19,6 +19,7 @@ from ..records import (
     Row,
     RunEnded,
     RunStarted,
+    SessionForked,
     SessionOpened,
     ToolLateResult,
     ToolStepEnded,
@@ -83,7 +84,7 @@ class _Fold:
     def add(self, row: Row) -> None:
         at = row.at
         match record := row.record:
-            case SessionOpened():
+            case SessionOpened() | SessionForked():
                 self._lose()
             case RunStarted():
                 self._run = self._open(Span(kind="run", name="run", key=record.run_id, start=at))

@@ -7,7 +7,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import count
 from typing import TypeVar, cast
@@ -20,7 +20,8 @@ from . import sqlite_store as store
 from .base import SessionInfo
 from .leases import Claim, Heartbeat, busy, busy_here, holds
 from .owner import Owner, new_owner, retire
-from .sqlite_file import Connections, Durability, connect, explain, is_busy
+from .retention import check_age
+from .sqlite_file import Connections, Durability, check_there, connect, explain, is_busy, scrub
 from .sqlite_flush import Buffered, Flusher
 from .sqlite_log import SQLiteLog
 from .worker import Worker
@@ -126,7 +127,24 @@ class SQLiteJournal:
         done = await self._in_worker(lambda _: writer.delete(session_id, now=self._clock()), "written")
         if isinstance(done, SessionBusy):
             raise done
+        await self._in_worker(partial(scrub, path=self.path), "written")
         return done
+
+    async def prune(self, *, older_than_s: float, keep: Collection[str] = (), dry_run: bool = False) -> list[SessionInfo]:
+        before, kept = self._clock() - check_age(older_than_s), set(map(clean, keep))
+        writer = (await self.ready()).there
+        pruned: list[SessionInfo] = []
+        for info in reversed(await self.sessions()):
+            name = info.session_id
+            if info.updated_at > before or info.state == "running" or name in kept or name in self._held:
+                continue
+            # Asked again where it is deleted: whoever took the session up meanwhile keeps it.
+            ask = partial(writer.delete_ended, name, now=self._clock(), before=before, dry_run=dry_run)
+            if await self._in_worker(lambda _, ask=ask: ask(), "written"):
+                pruned.append(info)
+        if pruned and not dry_run:
+            await self._in_worker(partial(scrub, path=self.path), "written")
+        return pruned
 
     async def aclose(self) -> None:
         if self._closed:
@@ -192,6 +210,8 @@ class SQLiteJournal:
     async def look(self, session_id: str, *, after: int) -> tuple[store.Place | None, list[Row]]:
         """The session's number, lease and rows after ``after``. Raises SessionBusy if the lease keeps us out."""
         place = await self._query(partial(store.find, name=session_id))
+        if self._connections is not None:
+            check_there(self.path, self._connections)
         if place is None:
             return None, []
         if place.lease is not None and place.lease.owner != self.owner_name:
@@ -213,7 +233,7 @@ class SQLiteJournal:
         if self._held.get(log.session_id) is log:
             del self._held[log.session_id]
             if not self._held:
-                self._heartbeat.pause()
+                self._heartbeat.rest()
 
     async def payload(self, session_id: str, digest: str) -> bytes | None:
         return await self._query(partial(store.find_payload, session=session_id, digest=digest))
@@ -254,10 +274,10 @@ class SQLiteJournal:
         except sqlite3.Error as error:
             raise explain(error, self.path, what) from error
 
-    def _notify(self, sessions: Iterable[str]) -> None:
+    def _notify(self, parts: Iterable[store.Part]) -> None:
         if self._changed:
-            for session_id in sessions:
-                for changed in self._changed.get(session_id, ()):
+            for part in parts:
+                for changed in self._changed.get(part.session, ()) if part.rows else ():
                     changed.set()
 
     async def _renew(self) -> float | None:

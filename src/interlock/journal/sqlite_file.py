@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import sqlite3
@@ -13,12 +14,17 @@ from urllib.parse import quote
 
 from ..errors import JournalCorrupt, JournalError
 
+logger = logging.getLogger("interlock.journal")
+
 Durability = Literal["process", "power"]
 
 APPLICATION_ID = 0x494C4B31
 """``ILK1``: what ``file`` and we tell our databases by."""
 
 SCHEMA_VERSION = 1
+
+# The smallest page of SQLite's: no database is shorter.
+PAGE_BYTES_MIN = 512
 
 # log has a rowid and an index, it is not WITHOUT ROWID: a row of more than a quarter of a page would leave its leaf for
 # pages of its own (64 sessions of 1.5 KB rows: 45,000 rows/s against 15,000). Sessions are numbered: an index of numbers is
@@ -31,7 +37,7 @@ CREATE TABLE sessions (
 );
 CREATE TABLE log (
     session INTEGER NOT NULL REFERENCES sessions, seq INTEGER NOT NULL, at REAL NOT NULL, v INTEGER NOT NULL, body BLOB NOT NULL,
-    PRIMARY KEY (session, seq)
+    crc INTEGER NOT NULL, PRIMARY KEY (session, seq)
 );
 CREATE TABLE payloads (
     session INTEGER NOT NULL REFERENCES sessions, digest TEXT NOT NULL, data BLOB NOT NULL,
@@ -47,12 +53,13 @@ _creating = threading.Lock()
 class Connections(NamedTuple):
     """loop: used on the event-loop thread, never waits for a lock. thread: used in the worker, waits up to busy_s.
 
-    wal_pages: how long the WAL was when they were opened.
+    wal_pages: how long the WAL was when they were opened. file: which file they are on, whatever its name is given to later.
     """
 
     loop: sqlite3.Connection
     thread: sqlite3.Connection
     wal_pages: int
+    file: tuple[int, int]
 
     def close(self) -> None:
         self.loop.close()
@@ -74,17 +81,40 @@ def connect(path: str, *, durability: Durability, busy_s: float, pragmas: Mappin
             loop = _connect(path, 0)
             loop.execute("PRAGMA synchronous=NORMAL")
             for connection in (loop, thread):
+                # What is deleted is overwritten with zeros, in pages that were split before, too: deleted means gone.
+                connection.execute("PRAGMA secure_delete=ON")
                 # With NORMAL a commit only writes, and a checkpoint syncs; so the flusher says when, and in the worker.
                 connection.execute("PRAGMA wal_autocheckpoint=0")
                 for name, value in pragmas.items():
                     connection.execute(f"PRAGMA {name}={value}")
             wal = f"{path}-wal"
-            return Connections(loop, thread, os.path.getsize(wal) // 4096 if os.path.exists(wal) else 0)
+            return Connections(loop, thread, os.path.getsize(wal) // 4096 if os.path.exists(wal) else 0, _file_at(path))
         except BaseException:
             thread.close()
             raise
     except sqlite3.Error as error:
         raise explain(error, path, "opened") from error
+
+
+def check_there(path: str, connections: Connections) -> None:
+    """Raises JournalError unless ``path`` still is the file that was opened.
+
+    SQLite would go on with a file that has no name any more: nobody would find what is stored there, and another process could make a
+    new one, and run the same sessions beside us.
+    """
+    if (found := _file_at(path)) != connections.file:
+        fault = "replaced by another one" if found[1] else "deleted or moved"
+        raise JournalError(
+            f"journal {path}: the file was {fault} while it was open, and nothing more is stored in it; make a new SQLiteJournal"
+        )
+
+
+def _file_at(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_dev, found.st_ino
 
 
 def _create(path: str) -> None:
@@ -100,6 +130,7 @@ def _create(path: str) -> None:
         try:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600))
         except FileExistsError:
+            _check_size(path)
             # SQLite would open it for reading only, and not say so before the first write.
             if not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
                 raise JournalError(
@@ -109,6 +140,17 @@ def _create(path: str) -> None:
             raise JournalError(
                 f"journal {path}: it cannot be created ({error.strerror}); choose a place where this user may write"
             ) from error
+
+
+def _check_size(path: str) -> None:
+    """SQLite takes a file that is too short to be a database for a new one, and an empty one as well, whatever its log still has."""
+    wal, size = f"{path}-wal", os.path.getsize(path)
+    if 0 < size < PAGE_BYTES_MIN:
+        raise JournalCorrupt(f"journal {path}: it has {size} bytes, which is no database: it was cut off; restore a copy, or move it away")
+    if not size and os.path.exists(wal) and os.path.getsize(wal):
+        raise JournalCorrupt(
+            f"journal {path}: it is empty, but its write-ahead log is not: it was cut off; restore a copy, or move both away"
+        )
 
 
 def _connect(path: str, busy_s: float) -> sqlite3.Connection:
@@ -166,6 +208,17 @@ def _check_identity(connection: sqlite3.Connection, path: str) -> None:
 
 def _version(connection: sqlite3.Connection) -> int:
     return connection.execute("PRAGMA user_version").fetchone()[0]
+
+
+def scrub(connection: sqlite3.Connection, *, path: str) -> None:
+    """After a deletion: write the zeros through to the file, and empty the write-ahead log, which still has the old pages.
+
+    Waits for readers of other processes, as long as for any lock. If one reads on, it says so in a WARNING.
+    """
+    if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+        logger.warning(
+            "journal %s: another process is reading it, so what was deleted stays in its write-ahead log until that is emptied next", path
+        )
 
 
 def is_busy(error: sqlite3.Error) -> bool:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ..errors import InterlockError, JournalError
 from . import sqlite_store as store
-from .sqlite_file import Connections, Durability, explain, is_busy
+from .sqlite_file import Connections, Durability, check_there, explain, is_busy
 from .worker import Worker
 
 CHECKPOINT_PAGES = 1000
@@ -51,12 +51,13 @@ class Flusher:
         owner: str,
         durability: Durability,
         clock: Callable[[], float],
-        on_stored: Callable[[Iterable[str]], None],
+        on_stored: Callable[[Iterable[store.Part]], None],
     ) -> None:
         self.dirty = dirty
         self._here = store.Writer(connections.loop, owner)
         self.there = store.Writer(connections.thread, owner)
         self._worker = worker
+        self._connections = connections
         self._path = path
         self._in_thread = durability == "power"
         self._clock = clock
@@ -85,7 +86,11 @@ class Flusher:
             self._launch(batch)
             return False
         try:
+            if batch:
+                check_there(self._path, self._connections)
             refused = self._here.write(list(batch.values()), now=self._clock()) if batch else {}
+        except JournalError as error:
+            self._settle(batch, error)
         except sqlite3.Error as error:
             if is_busy(error):
                 self._launch(batch)
@@ -96,7 +101,8 @@ class Flusher:
             raise
         else:
             self._settle(batch, refused)
-        self._wake(self._next)
+        if self._next:
+            self._wake(self._next)
         if self._pages >= CHECKPOINT_PAGES:
             self._launch({})
         return True
@@ -106,7 +112,7 @@ class Flusher:
 
         Whoever waits looks at its log then. Nobody has to: the rows are stored all the same.
         """
-        if self.flush_now():
+        if not self._in_thread and self.flush_now():
             return None
         self._loop = loop = asyncio.get_running_loop()
         if self._outcomes:
@@ -118,7 +124,7 @@ class Flusher:
             waiters = self._current
         else:
             return None
-        future = loop.create_future()
+        future: asyncio.Future[None] = asyncio.Future(loop=loop)
         waiters.append(future)
         return future
 
@@ -173,6 +179,8 @@ class Flusher:
 
         def job() -> None:
             try:
+                if parts:
+                    check_there(self._path, self._connections)
                 result: _Result = writer.write(parts, now=now) if parts else {}
             except Exception as error:  # carried to those who wait
                 result = error
@@ -205,7 +213,7 @@ class Flusher:
             self._running = None
             if isinstance(result, sqlite3.Error):
                 result = explain(result, self._path, "written")
-            elif isinstance(result, Exception):
+            elif isinstance(result, Exception) and not isinstance(result, JournalError):
                 result = JournalError(f"journal {self._path}: a flush failed ({result!r}); open the session anew")
             self._settle(batch or {}, result)
             self._wake(self._current)
@@ -220,7 +228,7 @@ class Flusher:
         # An estimate: the rows, the ends of table and index, and leaves of the index that not all sessions share.
         self._pages += 2 + size // 4096 + len(batch) // 4
         if batch:
-            self._on_stored(part.session for part in batch.values() if part.rows)
+            self._on_stored(batch.values())
 
     def _wake(self, waiters: list[asyncio.Future[None]]) -> None:
         for future in waiters:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from ..errors import InterlockError, JournalConflict, UsageError
-from ..records import Record, Row
-from ..records.codec import VERSION, encode
+from ..records import Record, Row, codec
 from . import sqlite_store as store
 from .leases import Claim
 
@@ -83,7 +82,7 @@ class SQLiteLog:
         if self._failure is not None:
             self._raise()
         try:
-            body = encode(record)
+            body = codec.encode(record)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
             raise UsageError(f"a {type(record).__name__} cannot be stored: it is not JSON ({error})") from error
         buffer = self._buffer
@@ -91,7 +90,8 @@ class SQLiteLog:
             self._dirty[self] = None
         self._seq = seq = self._seq + 1
         self._size += len(body)
-        buffer.append((self.number, seq, at, VERSION, body))
+        v = codec.VERSION
+        buffer.append((self.number, seq, at, v, body, store.checksum(seq, at, v, body)))
         return seq
 
     async def durable(self, seq: int | None = None) -> None:

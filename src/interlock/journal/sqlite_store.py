@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from itertools import chain
+from struct import Struct as Layout
 from typing import NamedTuple
+from zlib import crc32
 
 from msgspec import Struct
 
 from ..errors import InterlockError, JournalConflict, JournalCorrupt, JournalError, SessionBusy
-from ..records import Row
+from ..records import Record, Row
 from ..records.codec import decode
 from .base import SessionInfo
 from .leases import Lease, busy, holds, state_of
 from .owner import describe
+from .retention import has_open_run
 
-RowTuple = tuple[int, int, float, int, bytes]
-"""The session's number (0 while the log does not know it), seq, at, v, body."""
+RowTuple = tuple[int, int, float, int, bytes, int]
+"""The session's number (0 while the log does not know it), seq, at, v, body, and the checksum of the last four."""
 
 CHUNK_ROWS = 256
 """Rows read at a time: about 1 ms of work, so that a long session does not stop the event loop."""
@@ -64,6 +69,8 @@ class Writer:
 
         Raises sqlite3.Error if nothing was stored.
         """
+        if len(parts) == 1 and self._write_usual(parts[0], now):
+            return {}
         try:
             return self._write(parts, now, savepoints=False)
         except _OneRefused:
@@ -71,25 +78,89 @@ class Writer:
 
     def delete(self, session: str, *, now: float) -> bool | SessionBusy:
         """Remove all of a session; whether there was a row, or why it may not be."""
-        execute = self.connection.execute
-        self._known.clear()
-        execute("BEGIN IMMEDIATE")
-        try:
+        with self._alone():
             place = find(self.connection, name=session)
             if place is None:
-                there: bool | SessionBusy = False
-            elif place.lease is not None and holds(place.lease, now=now):
-                there = busy(session, place.lease, now=now)
-            else:
-                there = execute("DELETE FROM log WHERE session = ?", (place.number,)).rowcount > 0
-                execute("DELETE FROM payloads WHERE session = ?", (place.number,))
-                execute("DELETE FROM sessions WHERE id = ?", (place.number,))
-            execute("COMMIT")
+                return False
+            if place.lease is not None and holds(place.lease, now=now):
+                return busy(session, place.lease, now=now)
+            return self._delete(place.number)
+
+    def delete_ended(self, session: str, *, now: float, before: float, dry_run: bool) -> bool:
+        """Remove a session whose last record is not younger than ``before``, unless it is held, damaged or in the middle of a run;
+        whether it was removed, or would be."""
+        with self._alone():
+            place = find(self.connection, name=session)
+            if place is None or (place.lease is not None and holds(place.lease, now=now)) or not self._ended(place.number, session, before):
+                return False
+            return dry_run or self._delete(place.number)
+
+    def _ended(self, number: int, session: str, before: float) -> bool:
+        query = "SELECT seq, at, v, body, crc FROM log WHERE session = ? ORDER BY seq DESC"
+        try:
+            rows = self.connection.execute(query, (number,))
+            newest = next(rows, None)
+            if newest is None or newest[1] > before:
+                return False
+            newest_first = (_record(seq, at, v, body, crc, session) for seq, at, v, body, crc in chain((newest,), rows))
+            return not has_open_run(newest_first)
+        except JournalCorrupt:
+            return False  # a person should look at it first
+
+    def _delete(self, number: int) -> bool:
+        execute = self.connection.execute
+        there = execute("DELETE FROM log WHERE session = ?", (number,)).rowcount > 0
+        execute("DELETE FROM payloads WHERE session = ?", (number,))
+        execute("DELETE FROM sessions WHERE id = ?", (number,))
+        return there
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """A transaction in which nobody else writes."""
+        self._known.clear()
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.connection.execute("COMMIT")
         except BaseException:
             if self.connection.in_transaction:
                 self.connection.rollback()
             raise
-        return there
+
+    def _write_usual(self, part: Part, now: float) -> bool:
+        """Rows of one session that is new, or whose lease is ours and may end with them, in as few statements as can be: each
+        looks at the lease itself. False, with nothing stored, for anything else."""
+        rows, number, count = part.rows, part.number, len(part.rows)
+        if not 0 < count < len(_ADD_IF_OURS) or not part.epoch or part.payloads:
+            return False
+        execute, ours = self.connection.execute, (number, self._owner, part.epoch)
+        try:
+            if part.take:
+                if number or part.leave:
+                    return False
+                execute("BEGIN IMMEDIATE")
+                taken = execute(_TAKE, (part.session, self._owner, part.epoch, part.lease_s, now + part.lease_s))
+                number = taken.lastrowid or 0 if taken.rowcount == 1 else 0
+            elif rows[0][0] != number:
+                return False
+            elif not part.leave:
+                values = [value for row in rows for value in (*row, *ours)]
+                return execute(_ADD_IF_OURS[count], values).rowcount == count
+            else:
+                execute("BEGIN IMMEDIATE")
+                number = number if execute(_LEAVE, ours).rowcount == 1 else 0
+            if number:
+                self.connection.executemany(_ADD, _numbered(rows, number))
+            execute("COMMIT" if number else "ROLLBACK")
+        except BaseException as error:
+            if self.connection.in_transaction:  # a full disk rolls back by itself
+                self.connection.rollback()
+            if isinstance(error, _REFUSALS):
+                return False
+            raise
+        self._known.pop(number, None)
+        part.number = part.number or number
+        return number > 0
 
     def _write(self, parts: list[Part], now: float, *, savepoints: bool) -> dict[Part, InterlockError]:
         refused: dict[Part, InterlockError] = {}
@@ -163,14 +234,22 @@ class Writer:
         elif part.leave:
             self._known.pop(number, None)
             if not part.take:
-                execute("UPDATE sessions SET owner = '', until = 0 WHERE id = ? AND owner = ? AND epoch = ?", (number, owner, part.epoch))
+                execute(_LEAVE, (number, owner, part.epoch))
             elif place is not None and place.lease is not None:  # taken over and given up at once: the void lease must go all the same
                 execute("UPDATE sessions SET owner = '', until = 0 WHERE id = ?", (number,))
         return number
 
     def _insert(self, rows: list[RowTuple]) -> None:
         if rows:
-            self.connection.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?)", rows)
+            self.connection.executemany(_ADD, rows)
+
+
+_ADD = "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)"
+_LEAVE = "UPDATE sessions SET owner = '', until = 0 WHERE id = ? AND owner = ? AND epoch = ?"
+_TAKE = "INSERT OR IGNORE INTO sessions (name, owner, epoch, lease_s, until) VALUES (?, ?, ?, ?, ?)"
+_ONE = "SELECT ?, ?, ?, ?, ?, ? FROM sessions WHERE id = ? AND owner = ? AND epoch = ?"
+_ADD_IF_OURS = ["", *(f"INSERT INTO log {' UNION ALL '.join([_ONE] * rows)}" for rows in range(1, 9))]
+"""By the number of rows: add them if the lease is ours, in a transaction of its own."""
 
 
 class _OneRefused(Exception):
@@ -187,7 +266,7 @@ _REFUSALS = (
 def _numbered(rows: list[RowTuple], number: int) -> list[RowTuple]:
     if not rows or rows[0][0] == number:
         return rows
-    return [(number, seq, at, v, body) for _, seq, at, v, body in rows]
+    return [(number, *rest) for _, *rest in rows]  # pyright: ignore[reportReturnType]
 
 
 def _check(part: Part, place: Place | None, owner: str, now: float) -> None:
@@ -243,22 +322,39 @@ def _add_session(connection: sqlite3.Connection, name: str, lease: tuple[str, in
     return number
 
 
+_envelope = Layout("<qdq").pack
+
+
+def checksum(seq: int, at: float, v: int, body: bytes) -> int:
+    """What tells a row that a disk, or somebody, has changed since it was written: SQLite itself has no checksums (0.5 us)."""
+    return crc32(body, crc32(_envelope(seq, at, v)))
+
+
 def read(connection: sqlite3.Connection, session: str, after: int) -> list[Row]:
     """The next rows after ``after``, at most CHUNK_ROWS. Raises JournalCorrupt."""
-    query = "SELECT seq, at, v, body FROM log WHERE session = (SELECT id FROM sessions WHERE name = ?) AND seq > ? ORDER BY seq LIMIT ?"
+    query = """
+        SELECT seq, at, v, body, crc FROM log WHERE session = (SELECT id FROM sessions WHERE name = ?) AND seq > ? ORDER BY seq LIMIT ?
+    """
     rows: list[Row] = []
-    for seq, at, v, body in connection.execute(query, (session, after, CHUNK_ROWS)):
+    for seq, at, v, body, crc in connection.execute(query, (session, after, CHUNK_ROWS)):
         after += 1
         if seq != after:
-            raise JournalCorrupt(f"session {session!r}, seq {after}: the row is missing (the next one there is {seq})")
-        if type(body) is not bytes or type(v) is not int or type(at) is not float:
-            raise JournalCorrupt(f"session {session!r}, seq {seq}: the row is not a record (its columns have other types)")
-        try:
-            record = decode(body, v=v)
-        except JournalCorrupt:
-            record = decode(body, v=v, where=f"session {session!r}, seq {seq}")  # raises again, with its place
-        rows.append(Row(session, seq, at, v, record))
+            raise JournalCorrupt(f"session {session!r}, seq {after}: the row is missing (the next one there is {seq}); restore a copy")
+        rows.append(Row(session, seq, at, v, _record(seq, at, v, body, crc, session)))
     return rows
+
+
+def _record(seq: int, at: float, v: int, body: bytes, crc: int, session: str) -> Record:
+    """Raises JournalCorrupt, naming the row: of a newer version, not a record, or not what was written."""
+    if type(body) is not bytes or type(v) is not int or type(at) is not float:
+        raise JournalCorrupt(f"session {session!r}, seq {seq}: the row is not a record (its columns have other types)")
+    try:
+        record = decode(body, v=v)
+    except JournalCorrupt:
+        record = decode(body, v=v, where=f"session {session!r}, seq {seq}")  # raises again, with its place
+    if crc != checksum(seq, at, v, body):
+        raise JournalCorrupt(f"session {session!r}, seq {seq}: the row was changed after it was written (its checksum is another)")
+    return record
 
 
 def find_payload(connection: sqlite3.Connection, session: str, digest: str) -> bytes | None:

@@ -81,7 +81,8 @@ class Transcript:
         if record.verdict is Verdict.RETRY:
             if self._continued:  # the message holds the text joined so far: it replaces its shorter self
                 self._streak.pop()
-            said = (record.message,) if record.message.content.strip() else ()
+            paused = record.continued and record.message.wire is not None  # a hosted tool may be at work without a word said
+            said = (record.message,) if paused or record.message.content.strip() else ()
             nudge = (UserMessage(content=record.nudge),) if record.nudge else ()
             self._streak.append((*said, *nudge))
             self._continued = record.continued

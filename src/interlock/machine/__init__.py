@@ -11,12 +11,13 @@ from .commands import Answer, Cancel, Command, Import, StartRun, Steer, admit, e
 from .decide import Action, CallModel, EndRun, Reconcile, RunTool, SettleTool, at_rest, decide, is_open, is_stalled
 from .judge import judge
 from .prospect import CallProspect, Prospect, prospect
-from .recoveries import RECOVERIES, Recovery, bound_of
+from .recoveries import INVALID_OUTPUT, RECOVERIES, Recovery, bound_of
 from .state import UNDER_WAY, Call, Phase, Progress, State
 from .texts import EFFECT_SENTENCE, NO_EFFECT_SENTENCE, failed_message
 
 __all__ = [
     "EFFECT_SENTENCE",
+    "INVALID_OUTPUT",
     "NO_EFFECT_SENTENCE",
     "RECOVERIES",
     "TRANSITIONS",

@@ -25,6 +25,7 @@ from ..records import (
     RunCancelled,
     RunEnded,
     RunStarted,
+    SessionForked,
     SessionOpened,
     SteeringReceived,
     ToolLateResult,
@@ -33,7 +34,9 @@ from ..records import (
     ToolStepSuspended,
     Verdict,
 )
+from .recoveries import PAUSE
 from .state import UNDER_WAY, Call, Phase, Progress, State, traits_of, with_started_children
+from .texts import REDACTED_REASON
 
 
 def apply(state: State, record: Record) -> State:
@@ -79,16 +82,31 @@ def _reopen(state: State, record: SessionOpened) -> State:
 
 
 def _reopened(state: State, call: Call, touched: bool) -> Call:
+    if call.redacted and call.progress is not Progress.DONE:
+        call = replace(call, forgotten=True)
     if call.progress not in UNDER_WAY:
-        return call
+        return _withheld(call) if call.progress is Progress.PENDING else call
     traits = traits_of(state, call)
     if call.parent is not None:  # nobody waits for a nested call any more: the call that made it is gone too
         return replace(call, progress=Progress.LOST)
-    if call.starts and traits.on_crash == "rerun" and not traits.reconcile:
+    if call.starts and traits.on_crash == "rerun" and not traits.reconcile and not call.forgotten:
         return _startable_again(call)
     if call.starts or touched:
         return replace(call, progress=Progress.LOST)
-    return replace(call, progress=Progress.PENDING)
+    return _withheld(replace(call, progress=Progress.PENDING))
+
+
+def _withheld(call: Call) -> Call:
+    """A call that may start now, unless nobody knows its arguments any more: what is stored of them must never run."""
+    if not call.forgotten or call.refused is not None:
+        return call
+    if call.starts:
+        return replace(call, progress=Progress.LOST)
+    return replace(call, refused=RefusedCall(_ordinal(call), "arguments_redacted", REDACTED_REASON))
+
+
+def _ordinal(call: Call) -> int:
+    return int(call.key.rpartition("/")[2])
 
 
 def _startable_again(call: Call) -> Call:
@@ -131,17 +149,17 @@ def _start_model(state: State, record: ModelStepStarted) -> State:
 
 
 def _end_model(state: State, record: ModelStepEnded) -> State:
-    usage = state.usage + record.usage if record.usage is not None else state.usage
-    state = replace(state, usage=usage, failures=0, retry_after_s=None, fault="", partial="")
+    state = replace(_spent(state, record), failures=0, retry_after_s=None, fault="", partial="", paused=None)
     match record.verdict:
         case Verdict.RETRY:
             partial = record.message.content if record.continued else ""
-            return replace(state, phase=Phase.MODEL_DUE, streaks=_counted(state, record.code), partial=partial)
+            paused = record.message.wire if record.code == PAUSE else None
+            return replace(state, phase=Phase.MODEL_DUE, streaks=_counted(state, record.code), partial=partial, paused=paused)
         case Verdict.TOOLS:
             refused = {refusal.ordinal: refusal for refusal in record.refused}
             keys = (f"{state.run_id}/{state.turn}/{ordinal}" for ordinal in range(len(record.message.tool_calls)))
             calls = {
-                key: Call(key=key, call=call, refused=refused.get(ordinal))
+                key: Call(key=key, call=call, refused=refused.get(ordinal), redacted=ordinal in record.redacted)
                 for ordinal, (key, call) in enumerate(zip(keys, record.message.tool_calls, strict=True))
             }
             streaks = _counted(state, record.code) if record.code else state.streaks
@@ -157,8 +175,7 @@ def _end_model(state: State, record: ModelStepEnded) -> State:
 
 
 def _fail_model(state: State, record: ModelStepFailed) -> State:
-    usage = state.usage + record.usage if record.usage is not None else state.usage
-    state = replace(state, usage=usage, failures=state.failures + 1, retry_after_s=record.retry_after_s)
+    state = replace(_spent(state, record), failures=state.failures + 1, retry_after_s=record.retry_after_s)
     limits = state.limits
     if state.ending is not None:
         return replace(state, phase=Phase.ENDING)
@@ -168,6 +185,16 @@ def _fail_model(state: State, record: ModelStepFailed) -> State:
     if record.retryable and not too_long and state.failures < limits.model_attempts:
         return replace(state, phase=Phase.MODEL_DUE)
     return replace(state, phase=Phase.STALLED, fault="layer_error" if record.kind == "layer" else "provider_error")
+
+
+def _spent(state: State, record: ModelStepEnded | ModelStepFailed) -> State:
+    usage, cost = record.usage, record.cost_usd
+    if usage is None:
+        return state
+    tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
+    if cost is None:
+        return replace(state, usage=state.usage + usage, tokens=tokens)
+    return replace(state, usage=state.usage + usage, tokens=tokens, cost_usd=state.cost_usd + cost, last_cost_usd=cost)
 
 
 def _counted(state: State, code: str) -> dict[str, int]:
@@ -204,7 +231,8 @@ def _start_handler(state: State, record: HandlerStarted) -> State:
     call = _call(state, record.key, record, Progress.RUNNING)
     if call.starts >= call.may_start or record.attempt != call.starts:
         raise ProtocolError(f"HandlerStarted: the handler of {record.key} has already started")
-    return _with_call(state, replace(call, starts=call.starts + 1, started_with=record.arguments, found=""))
+    started_with = "" if record.redacted else record.arguments
+    return _with_call(state, replace(call, starts=call.starts + 1, started_with=started_with, found=""))
 
 
 def _end_tool(state: State, record: ToolStepEnded) -> State:
@@ -242,7 +270,8 @@ def _end_reconcile(state: State, record: ReconcileEnded) -> State:
     """Only a tool with ``on_crash="rerun"`` is started again; of any other the model is told, and decides."""
     call = _call(state, record.key, record, Progress.RECONCILING)
     found = replace(call, progress=Progress.LOST, found=record.found, found_reason=record.reason)
-    return _recounted(state, _startable_again(found) if traits_of(state, call).on_crash == "rerun" else found)
+    again = traits_of(state, call).on_crash == "rerun" and not call.forgotten
+    return _recounted(state, _startable_again(found) if again else found)
 
 
 # ---- a person ------------------------------------------------------------------------------------
@@ -274,13 +303,15 @@ def _answer(state: State, record: QuestionAnswered) -> State:
     call = replace(call, progress=Progress.PENDING)
     match record.verdict:
         case "answer":
-            return _with_call(state, replace(call, answer=record.answer))
-        case "edit":
-            return _with_call(state, replace(call, edited=msgspec.json.encode(record.answer).decode(), digest=""))
+            answered = replace(call, answer=record.answer, redacted=call.redacted or record.redacted)
+            return _recounted(state, _withheld(answered))
+        case "edit":  # whole arguments, which do not depend on what was forgotten
+            edited = msgspec.json.encode(record.answer).decode()
+            return _with_call(state, replace(call, edited=edited, digest="", redacted=record.redacted, forgotten=False))
         case "deny" | "expire":
             code, words = _DENIALS[record.verdict]
             reason = f"{words}: {record.answer}" if record.answer else words
-            return _recounted(state, replace(call, refused=RefusedCall(int(call.key.rpartition("/")[2]), code, reason)))
+            return _recounted(state, replace(call, refused=RefusedCall(_ordinal(call), code, reason)))
 
 
 def _with_call(state: State, call: Call, *, unstarted: int = 0, unsettled: int = 0) -> State:
@@ -352,5 +383,5 @@ TRANSITIONS: dict[tuple[Phase, type[Any]], tuple[Handler, frozenset[Phase]]] = {
     (_P.STALLED, SessionOpened): (_reopen, _to(_P.MODEL_DUE)),
     (_P.STALLED, SteeringReceived): (_steer, _to(_P.STALLED)),
     (_P.STALLED, RunCancelled): (_cancel, _to(_P.ENDING)),
-    **{(phase, kind): (_keep, _to(phase)) for phase in Phase for kind in (ExtensionNoted, ToolLateResult)},
+    **{(phase, kind): (_keep, _to(phase)) for phase in Phase for kind in (ExtensionNoted, SessionForked, ToolLateResult)},
 }

@@ -103,6 +103,8 @@ def _answered(state: State, command: Answer) -> QuestionAnswered:
     call = next((call for call in state.calls.values() if call.question_id == id), None) if id else None
     if call is None:
         raise CommandRefused(f"no open question has the id {id!r}: its run has ended, or it was asked in another session")
+    if call.progress is Progress.DONE:
+        raise CommandRefused(f"the question {id!r} was answered already, or its call was settled without an answer")
     if call.progress is not Progress.WAITING:
         raise CommandRefused(f"the question {id!r} was answered already; an answer is taken once")
     if call.expires_at is not None and command.at >= call.expires_at:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ..messages import Effect
 from ..records import Ending, Outcome, RunEnded, ToolStepEnded
-from .state import Call, Phase, Progress, State, traits_of, with_started_children
+from .state import UNDER_WAY, Call, Phase, Progress, State, traits_of, with_started_children
 from .texts import failed_message
 
 
@@ -106,12 +106,15 @@ def is_stalled(state: State) -> bool:
 
 
 def _spent(state: State) -> str:
-    """The name of the limit that forbids another request, or nothing."""
+    """The name of the limit that forbids another request, or nothing. A conversation grows: the next request takes at least what the
+    last one took."""
     limits, usage = state.limits, state.usage
     if state.requests >= limits.requests:
         return "requests"
-    if limits.tokens is not None and (usage.input_tokens or 0) + (usage.output_tokens or 0) >= limits.tokens:
+    if limits.tokens is not None and (usage.input_tokens or 0) + (usage.output_tokens or 0) + max(state.tokens, 1) > limits.tokens:
         return "tokens"
+    if limits.cost_usd is not None and state.requests and state.cost_usd + state.last_cost_usd > limits.cost_usd:
+        return "cost_usd"
     return ""
 
 
@@ -148,8 +151,9 @@ def _settled(state: State) -> Iterable[SettleTool | Reconcile]:
 
 
 def is_askable(state: State, call: Call) -> bool:
-    """Whether a lost call's tool is asked first. Not for a run that is cancelled or out of time: that must end soon."""
-    if call.found or call.parent is not None or not traits_of(state, call).reconcile or not call.starts:
+    """Whether a lost call's tool is asked first. Not for a run that is cancelled or out of time: that must end soon. Nor about
+    arguments that are not the ones it was started with: those were redacted."""
+    if call.found or call.parent is not None or not traits_of(state, call).reconcile or not call.starts or not call.started_with:
         return False
     return state.ending is None or state.ending.outcome not in (Outcome.CANCELLED, Outcome.LIMIT)
 
@@ -195,8 +199,15 @@ def _startable(state: State) -> Iterable[Call]:
             counts = left is not None and not call.entered
             if room <= 0 or not (parallel or alone) or (counts and left is not None and left <= 0):
                 return
+            if call.entered and not alone and _serial_runs(state):  # it waited for a person, and one behind it has begun meanwhile
+                return
             yield call
             room, alone = room - 1, False
             left = left - 1 if left is not None and counts else left
         if not parallel:
             return
+
+
+def _serial_runs(state: State) -> bool:
+    under_way = (call for call in state.calls.values() if call.progress in UNDER_WAY and call.parent is None)
+    return any(not traits_of(state, call).parallel for call in under_way)

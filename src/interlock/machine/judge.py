@@ -9,11 +9,13 @@ from msgspec.structs import replace
 from ..messages import AssistantMessage, StopReason, ToolCall, Usage, clean
 from ..messages.arguments import MalformedArguments, parse_arguments
 from ..records import Ending, ModelStepEnded, Outcome, RefusedCall, Verdict
-from .recoveries import CONTINUED, DROPPED, EMPTY, LENGTH, MALFORMED, PAUSE, REASONING_ONLY, bound_of, nudge_of
+from . import texts
+from .recoveries import CONTINUED, DROPPED, EMPTY, INVALID_OUTPUT, LENGTH, MALFORMED, PAUSE, REASONING_ONLY, bound_of, nudge_of
 from .state import State
 from .texts import NAME_MAX
 
 _REFUSALS = {StopReason.CONTENT_FILTER: "content_filter", StopReason.REFUSAL: "refusal"}
+_BESIDE = "the answer was not taken: it must be the only call of a reply, given once the results of all other calls are there"
 _CUT_OFF = "the call was cut off by the length limit and was not executed; issue it again, shorter or in parts"
 
 
@@ -26,25 +28,32 @@ def judge(
     known_ids: Set[str],
     stop_raw: str | None = None,
     usage: Usage | None = None,
+    invalid: str = "",
+    output_tool: str = "",
 ) -> ModelStepEnded:
     """The verdict on ``message``, as the record that holds it.
 
     The stop reason is judged first. offered: the names that this request offered. known_ids: every call id that the
-    session has used.
+    session has used. invalid: why the text, should it be an answer, is not of the form that was asked for. output_tool: the name of
+    the tool by which an answer is given; a call of it that stands alone comes here as text.
     """
     message = _cleaned(state, message)
-    ended = _verdict(state, message, stop, offered, known_ids)
+    ended = _verdict(state, message, stop, offered, known_ids, output_tool)
+    if invalid and ended.verdict is Verdict.ANSWER:
+        ended = _recover(state, message, stop, INVALID_OUTPUT, nudge=texts.invalid_output_nudge(invalid))
     return replace(ended, stop_raw=clean(stop_raw) if stop_raw else stop_raw, usage=usage)
 
 
-def _verdict(state: State, message: AssistantMessage, stop: StopReason, offered: Collection[str], known_ids: Set[str]) -> ModelStepEnded:
+def _verdict(
+    state: State, message: AssistantMessage, stop: StopReason, offered: Collection[str], known_ids: Set[str], output_tool: str
+) -> ModelStepEnded:
     text, calls = message.content, message.tool_calls
     if state.ending is not None:
         return _gone(message, stop, state.ending)
     if stop in _REFUSALS:
         return _gone(message, stop, Ending(Outcome.REFUSED, _REFUSALS[stop], text))
     if calls:
-        return _tools(state, message, stop, offered, known_ids)
+        return _tools(state, message, stop, offered, known_ids, output_tool)
     if stop is StopReason.PAUSE:
         return _recover(state, message, stop, PAUSE)
     if stop is StopReason.TOOL_CALLS:
@@ -62,12 +71,12 @@ def _gone(message: AssistantMessage, stop: StopReason, ending: Ending) -> ModelS
     return ModelStepEnded(message=message, stop=stop, verdict=Verdict.END, joined=False, dropped=dropped, ending=ending)
 
 
-def _recover(state: State, message: AssistantMessage, stop: StopReason, code: str) -> ModelStepEnded:
+def _recover(state: State, message: AssistantMessage, stop: StopReason, code: str, *, nudge: str | None = None) -> ModelStepEnded:
     """Ask again within the bound of ``code``; past it, what there is is delivered, marked incomplete."""
     if state.streaks.get(code, 0) < bound_of(state.limits, code):
         continued = code in CONTINUED or (code in (EMPTY, REASONING_ONLY) and bool(state.partial))
         return ModelStepEnded(
-            message=message, stop=stop, verdict=Verdict.RETRY, code=code, joined=False, continued=continued, nudge=nudge_of(code)
+            message=message, stop=stop, verdict=Verdict.RETRY, code=code, joined=False, continued=continued, nudge=nudge or nudge_of(code)
         )
     ending = Ending(Outcome.INCOMPLETE, code, message.content)
     joined = bool(message.content.strip())
@@ -75,13 +84,15 @@ def _recover(state: State, message: AssistantMessage, stop: StopReason, code: st
     return ModelStepEnded(message=message, stop=stop, verdict=Verdict.END, code=code, joined=joined, ending=ending)
 
 
-def _tools(state: State, message: AssistantMessage, stop: StopReason, offered: Collection[str], known_ids: Set[str]) -> ModelStepEnded:
+def _tools(
+    state: State, message: AssistantMessage, stop: StopReason, offered: Collection[str], known_ids: Set[str], output_tool: str
+) -> ModelStepEnded:
     calls = _unique(message.tool_calls, known_ids)
     cut_off = stop is StopReason.LENGTH
     refused = tuple(
         RefusedCall(ordinal, *why)
         for ordinal, call in enumerate(calls)
-        if (why := ("cut_off", _CUT_OFF) if cut_off else _refusal(state, call, offered)) is not None
+        if (why := ("cut_off", _CUT_OFF) if cut_off else _refusal(state, call, offered, output_tool)) is not None
     )
     message = replace(message, tool_calls=calls)
     if len(refused) < len(calls):
@@ -93,7 +104,9 @@ def _tools(state: State, message: AssistantMessage, stop: StopReason, offered: C
     return ModelStepEnded(message=message, stop=stop, verdict=Verdict.TOOLS, code=MALFORMED, refused=refused, ending=ending)
 
 
-def _refusal(state: State, call: ToolCall, offered: Collection[str]) -> tuple[str, str] | None:
+def _refusal(state: State, call: ToolCall, offered: Collection[str], output_tool: str) -> tuple[str, str] | None:
+    if output_tool and call.name == output_tool:
+        return "output_beside_calls", _BESIDE
     if call.name not in state.traits:
         return "unknown_tool", f"there is no tool named {call.name[:NAME_MAX]!r}; available: {', '.join(sorted(offered)) or 'none'}"
     if call.name not in offered:
@@ -129,4 +142,9 @@ def _cleaned(state: State, message: AssistantMessage) -> AssistantMessage:
         for call in message.tool_calls
     )
     content = state.partial + clean(message.content)
-    return AssistantMessage(content=content, tool_calls=calls, reasoning=clean(message.reasoning), incomplete=False)
+    wire = message.wire
+    if state.paused is not None:
+        wire = state.paused.joined(wire)
+    elif state.partial:
+        wire = None  # of text that was joined to an earlier part it says only the end
+    return AssistantMessage(content=content, tool_calls=calls, reasoning=clean(message.reasoning), incomplete=False, wire=wire)

@@ -20,7 +20,7 @@ class CallProspect(Struct, frozen=True, kw_only=True):
     """One call of the open batch. what: ``finished`` (its result stands), ``not_started`` (it may start now), ``rerun`` (its handler
     had started, and is started again), ``reconcile`` (the tool is asked what became of it), ``unknown`` (its handler had
     started: the model is told so, and it is never run again), ``waiting`` (for a person), ``refused`` (it is settled
-    without running: malformed, denied, or expired). attempt: the number of its next start, from 1, if it has one."""
+    without running: malformed, denied, expired, or redacted). attempt: the number of its next start, from 1, if it has one."""
 
     key: str
     call: ToolCall

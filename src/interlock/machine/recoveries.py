@@ -24,6 +24,7 @@ REASONING_ONLY = "reasoning_only"
 MALFORMED = "malformed_tool_call"
 LENGTH = "length"
 PAUSE = "pause"
+INVALID_OUTPUT = "invalid_output"
 
 RECOVERIES: dict[str, Recovery] = {
     DROPPED: Recovery(bound="dropped_calls", nudge=texts.DROPPED_NUDGE),
@@ -32,6 +33,7 @@ RECOVERIES: dict[str, Recovery] = {
     MALFORMED: Recovery(bound="malformed_calls"),
     LENGTH: Recovery(bound="continuations", nudge=texts.LENGTH_NUDGE),
     PAUSE: Recovery(bound="pauses"),
+    INVALID_OUTPUT: Recovery(bound="invalid_outputs"),  # what is said depends on what was wrong
 }
 
 CONTINUED = frozenset({LENGTH, PAUSE})

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from ..messages import ToolCall, Usage
+from ..messages import ToolCall, Usage, WireCopy
 from ..records import Ending, Limits, RefusedCall, Traits
 
 
@@ -55,9 +55,10 @@ class Call(Struct, frozen=True, kw_only=True):
 
     entered: it has been in the onion, so it counts against ``limits.tool_calls``. starts: how often its handler has
     started. may_start: how often it may; raised only by a reopening, for a tool with ``on_crash="rerun"``.
-    started_with: the arguments of the last start. found: what the tool itself said of a lost call.
+    started_with: the arguments of the last start; "" if they are not stored as they were. found: what the tool itself said of a lost call.
     asked: how many questions it has been suspended on; question_id, digest, expires_at and answer are the last one's.
     edited: the arguments that a person gave instead of the model's.
+    redacted: its arguments, or the answer to its question, are not stored as they were. forgotten: and the process that knew is gone.
     """
 
     key: str
@@ -77,14 +78,17 @@ class Call(Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     answer: Any = None
     edited: str | None = None
+    redacted: bool = False
+    forgotten: bool = False
 
 
 class State(Struct, frozen=True, gc=False, kw_only=True):
     """The fold of a session's records.
 
     streaks: re-prompts in a row, by recovery code. partial: the text joined so far of an answer that is being
-    continued. pending_input: how many steering messages have not landed. ending: how the run will end.
-    fault: why the run stalled, if it did.
+    continued. paused: the provider's own form of it, if what follows is the rest of the same message.
+    pending_input: how many steering messages have not landed. ending: how the run will end. fault: why the run
+    stalled, if it did.
     """
 
     phase: Phase = Phase.IDLE
@@ -98,11 +102,16 @@ class State(Struct, frozen=True, gc=False, kw_only=True):
     requests: int = 0
     tool_calls: int = 0
     usage: Usage = Usage()
+    tokens: int = 0
+    """What the last request took, as far as it is known."""
+    cost_usd: float = 0.0
+    last_cost_usd: float = 0.0
     failures: int = 0
     retry_after_s: float | None = None
     fault: str = ""
     streaks: dict[str, int] = {}
     partial: str = ""
+    paused: WireCopy | None = None
     calls: dict[str, Call] = {}
     unstarted: int = 0
     """How many of the calls may have to be started or settled: those that are neither under way nor done."""

@@ -21,6 +21,16 @@ LENGTH_NUDGE = (
     "Repeat nothing and add no introduction."
 )
 
+REDACTED_REASON = (
+    "it had not started when the process that was to run it ended, and its arguments are not in the journal (they were redacted); "
+    "issue the call again if it is still needed"
+)
+
+
+def invalid_output_nudge(problem: str) -> str:
+    """What is said after an answer that is not of the form asked for."""
+    return f"Your answer is not of the form that was asked for:\n{problem}\nGive the whole answer again, corrected."
+
 
 NAME_MAX = 200
 """Characters of a tool's name that are repeated to the model; it writes the names of unknown tools itself."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, NoReturn, cast
 
@@ -62,6 +61,8 @@ def _decode_surrogates(text: str, error: Exception) -> Any:
     """The strict decoder refuses ``"\\ud835"``, which models do send; the standard one reads it, and we mend it."""
     if "\\u" not in text and isinstance(error, msgspec.DecodeError):
         raise MalformedArguments(f"the arguments are not valid JSON: {error}") from None
+    import json  # it is seldom needed, and a tenth of what touching Agent costs
+
     try:
         return clean_tree(json.loads(text, parse_constant=_refuse))
     except (ValueError, RecursionError) as second:

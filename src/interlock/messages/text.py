@@ -11,6 +11,8 @@ def clean(text: str) -> str:
     Python strings can hold halves of a surrogate pair, which no UTF-8 encoder accepts. They come from JSON
     escapes, from file names and from other runtimes; they are mended once, where text enters.
     """
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
 
-from . import AssistantMessage, Content, ImagePart, Message, SystemMessage, TextPart, ToolCall, ToolMessage, UserMessage
+from . import AssistantMessage, Content, FilePart, ImagePart, Message, SystemMessage, TextPart, ToolCall, ToolMessage, UserMessage
 from .text import clean, clean_tree
 
 M = TypeVar("M", bound=Message)
@@ -29,8 +29,9 @@ def well_typed(message: M) -> M:
     except (msgspec.ValidationError, TypeError, ValueError, RecursionError) as error:
         raise IllTyped(f"{type(message).__name__}: {error}") from error
     parts: object = made.content
-    if isinstance(parts, tuple) and any(isinstance(part, ImagePart) and part.url is None and part.data is None for part in parts):
-        raise IllTyped("an ImagePart needs a url or data")
+    for part in cast("tuple[object, ...]", parts) if isinstance(parts, tuple) else ():
+        if isinstance(part, ImagePart | FilePart) and part.url is None and part.data is None:
+            raise IllTyped(f"{'an ImagePart' if isinstance(part, ImagePart) else 'a FilePart'} needs a url or data")
     return made
 
 
@@ -150,7 +151,7 @@ class _Mender:
 
 def _blank(message: Message) -> bool:
     content = message.content
-    if isinstance(message, AssistantMessage) and message.tool_calls:
+    if isinstance(message, AssistantMessage) and (message.tool_calls or message.wire is not None):
         return False
     if isinstance(content, str):
         return not content.strip()

@@ -14,8 +14,8 @@ from typing import Any, Protocol, cast, runtime_checkable
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from ..events import ReasoningDelta, TextDelta, ToolCallDelta
-from ..messages import AssistantMessage, Message, StopReason, ToolCall, Usage
+from ..events import ReasoningDelta, StreamRestarted, TextDelta, ToolCallDelta
+from ..messages import AssistantMessage, Message, StopReason, ToolCall, Usage, WireCopy
 
 __all__ = [
     "Model",
@@ -23,9 +23,11 @@ __all__ = [
     "ModelRequest",
     "ModelResponse",
     "ModelSettings",
+    "OutputSpec",
     "ReasoningDelta",
     "Stop",
     "StopReason",
+    "StreamRestarted",
     "TextDelta",
     "ToolCallDelta",
     "ToolSpec",
@@ -59,6 +61,7 @@ def is_well_formed(response: ModelResponse) -> bool:
         and type(message.reasoning) is str
         and type(message.tool_calls) is tuple
         and all(_is_call(call) for call in message.tool_calls)
+        and (message.wire is None or _is_copy(message.wire))
         and type(stop) is Stop
         and type(stop.reason) is StopReason
         and (stop.raw is None or type(stop.raw) is str)
@@ -70,6 +73,10 @@ def _is_call(call: Any) -> bool:
     return type(call) is ToolCall and type(call.id) is str and type(call.name) is str and type(call.arguments) is str
 
 
+def _is_copy(wire: Any) -> bool:
+    return type(wire) is WireCopy and type(wire.api) is str and type(wire.model) is str and type(wire.body) is str and wire.body.isascii()
+
+
 _COUNTS = frozenset({int, type(None)})
 
 
@@ -79,6 +86,13 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
     name: str
     description: str
     parameters: dict[str, Any]
+
+
+class OutputSpec(Struct, frozen=True, kw_only=True):
+    """The form that the answer must have. schema: a JSON schema of type object."""
+
+    name: str
+    schema: dict[str, Any]
 
 
 class ModelSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -100,6 +114,7 @@ class ModelRequest:
     """One request. Frozen: a layer edits it with ``dataclasses.replace``.
 
     messages: the whole conversation, valid as it stands. tools: what is offered this turn. turn and attempt: count from 0.
+    output: the form that the answer must have, for a model whose endpoint can be asked for it (``native_output``).
     metadata: for layers to tell each other something; no adapter sends it.
     scratch: a dictionary of the session's, in which an adapter keeps what it has encoded, keyed by its own instance.
     """
@@ -107,6 +122,7 @@ class ModelRequest:
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     settings: ModelSettings = ModelSettings()
+    output: OutputSpec | None = None
     session_id: str = ""
     run_id: str = ""
     turn: int = 0
@@ -115,12 +131,16 @@ class ModelRequest:
     scratch: dict[Any, Any] = field(default_factory=dict[Any, Any], repr=False, compare=False)
 
 
-ModelEvent = TextDelta | ReasoningDelta | ToolCallDelta | ModelResponse
+ModelEvent = TextDelta | ReasoningDelta | ToolCallDelta | StreamRestarted | ModelResponse
 
 
 @runtime_checkable
 class Model(Protocol):
-    """A language model. One instance serves many sessions at once."""
+    """A language model. One instance serves many sessions at once.
+
+    One whose endpoint can be held to a JSON schema says so by an attribute ``native_output = True``, and heeds ``request.output``; with
+    any other, structured output is asked for by a tool.
+    """
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         """Stream one response to ``request``.

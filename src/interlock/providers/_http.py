@@ -19,7 +19,10 @@ from yarl import URL
 from ..errors import ProviderError, UsageError
 from .faults import http_error
 
-__all__ = ["Exchange", "HttpClient", "Timeouts"]
+__all__ = ["KEY_HEADERS", "Exchange", "HttpClient", "Timeouts"]
+
+KEY_HEADERS = frozenset({"authorization", "api-key", "x-api-key", "x-goog-api-key"})
+"""The headers in which vendors take a key (Azure the second, Anthropic the third, Google the last), in lower case."""
 
 # An error body beyond this says nothing more.
 _ERROR_BODY_BYTES_MAX = 64 * 1024
@@ -74,6 +77,8 @@ class HttpClient:
         url = _checked(base_url)
         self.base_url = base_url
         self._base = url
+        self._urls: dict[str, URL] = {}
+        """By path: a model has one or two."""
         self.headers = dict(headers)
         self._timeouts = timeouts
         self._proxy = proxy
@@ -81,8 +86,13 @@ class HttpClient:
         self._sessions: dict[asyncio.AbstractEventLoop, tuple[aiohttp.ClientSession, AsyncGenerator[None, None]]] = {}
 
     def url(self, path: str) -> URL:
-        """``path`` below the base URL, whose query (``?api-version=...``) is kept."""
-        return self._base.with_path(self._base.path.rstrip("/") + path, keep_query=True)
+        """``path`` below the base URL, whose query (``?api-version=...``) is kept; one of the path's own is added to it."""
+        known = self._urls.get(path)
+        if known is None:
+            below, _, query = path.partition("?")
+            url = self._base.with_path(self._base.path.rstrip("/") + below, keep_query=True)
+            known = self._urls[path] = url.extend_query(query) if query else url
+        return known
 
     async def post(self, url: URL, body: bytes) -> Exchange:
         """Send ``body`` and return the open reply, whose status is 2xx. The caller must ``close()`` it.
@@ -108,7 +118,9 @@ class HttpClient:
             body = await exchange.read_some(_ERROR_BODY_BYTES_MAX)
         finally:
             exchange.close()
-        raise http_error(response.status, response.headers, body, url=exchange.url, keyless="Authorization" not in self.headers)
+        raise http_error(
+            response.status, response.headers, body, url=exchange.url, keyless=KEY_HEADERS.isdisjoint(map(str.lower, self.headers))
+        )
 
     async def aclose(self) -> None:
         """Close every connection, of every event loop. Idempotent; a later ``post`` opens anew."""
@@ -180,7 +192,7 @@ class _Watch:
         self._timeouts = timeouts
         self._url = url
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
+        self._task = asyncio.current_task(self._loop)
         self._cancelling = self._task.cancelling() if self._task is not None else 0
         self._timer: asyncio.TimerHandle | None = None
         self._ending = False

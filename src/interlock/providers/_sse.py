@@ -24,7 +24,7 @@ class SSEReader:
     def __init__(self, *, event_bytes_max: int = 64 * 1024 * 1024) -> None:
         self._event_bytes_max = event_bytes_max
         self._line: list[bytes] = []
-        """The pieces of a line that has no end yet."""
+        """The pieces of a line that has no end yet, or of a named event whose data has none."""
         self._line_bytes = 0
         self._data: list[bytes] = []
         """The data lines of an event that has no end yet."""
@@ -56,10 +56,13 @@ class SSEReader:
         events: list[bytes] = []
         if not self._data:
             end = block.rfind(b"\n\n") + 2
-            if end > 1 and (whole := _simple(block[:end])):
+            if end > 1 and (whole := _simple(block[:end]) or _named(block[:end])):
                 if end == len(block):
                     return whole
                 events, block = whole, block[end:]
+                if block.startswith(b"event: ") and block.count(b"\n") == 1:
+                    self._keep(block)  # together with its name, so that the rest of it is the usual block again
+                    return events
         self._lines(block, events)
         return events
 
@@ -103,3 +106,14 @@ def _simple(block: bytes) -> list[bytes] | None:
         return None
     events = block[6:-2].split(b"\n\ndata: ")
     return events if block.count(b"\n") == 2 * len(events) else None
+
+
+def _named(block: bytes) -> list[bytes] | None:
+    """The same for events of an ``event: `` line and one ``data: `` line, as Anthropic and OpenAI's Responses send them.
+
+    Each begins with its own ``event: ``, each has data, and there are just the line ends for that: so each has one data line.
+    """
+    if not block.startswith(b"event: "):
+        return None
+    events = [event.partition(b"\ndata: ")[2] for event in block[7:-2].split(b"\n\nevent: ")]
+    return events if block.count(b"\n") == 3 * len(events) and all(events) else None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from ..errors import ProviderError
 from ..messages import AssistantMessage, StopReason, Usage, clean
@@ -17,102 +18,32 @@ from ..model import ModelResponse, ReasoningDelta, Stop, TextDelta, ToolCallDelt
 from ..model.accumulator import ToolCalls
 from .chat_chunk import Call, Choice, Chunk, Function, Groq, TokenCounts, decode, details_text, lenient, parse
 from .chat_chunk import Message as ChunkMessage
+from .chat_details import Details, copy_of
 from .faults import error_object
+from .ports import Delta
+from .stops import FAILURE, GOES_ON, gravity_of, stop_reason, stop_word
 
-__all__ = ["STOP_REASONS", "ChatReply", "Delta"]
-
-Delta = TextDelta | ReasoningDelta | ToolCallDelta
-
-STOP_REASONS: dict[str, StopReason] = {
-    # OpenAI
-    "stop": StopReason.STOP,
-    "tool_calls": StopReason.TOOL_CALLS,
-    "function_call": StopReason.TOOL_CALLS,
-    "length": StopReason.LENGTH,
-    "content_filter": StopReason.CONTENT_FILTER,
-    "refusal": StopReason.REFUSAL,
-    # OpenAI's words for an incomplete response or run in its other APIs (Responses, Assistants: incomplete_details.reason)
-    "max_output_tokens": StopReason.LENGTH,
-    "max_completion_tokens": StopReason.LENGTH,
-    "max_prompt_tokens": StopReason.LENGTH,
-    # Text Generation Inference (Hugging Face), Together
-    "eos": StopReason.STOP,
-    "eos_token": StopReason.STOP,
-    "stop_sequence": StopReason.STOP,
-    # Anthropic's words, passed on by gateways
-    "end_turn": StopReason.STOP,
-    "tool_use": StopReason.TOOL_CALLS,
-    "max_tokens": StopReason.LENGTH,
-    "pause_turn": StopReason.PAUSE,
-    "model_context_window_exceeded": StopReason.LENGTH,
-    # Amazon Bedrock (API_runtime_MessageStopEvent: stopReason)
-    "content_filtered": StopReason.CONTENT_FILTER,
-    "guardrail_intervened": StopReason.CONTENT_FILTER,
-    "malformed_tool_use": StopReason.TOOL_CALLS,
-    # Mistral
-    "model_length": StopReason.LENGTH,
-    # Cohere (also Oracle's CohereChatResponse.FinishReasonEnum)
-    "complete": StopReason.STOP,
-    "tool_call": StopReason.TOOL_CALLS,
-    "error_toxic": StopReason.CONTENT_FILTER,
-    "error_limit": StopReason.LENGTH,
-    # IBM watsonx (TextGenResult.StopReason, TextChatResultChoice.FinishReason); TensorRT-LLM (CompletionOutput.finish_reason).
-    # Out of time is cut off, as out of tokens is.
-    "token_limit": StopReason.LENGTH,
-    "time_limit": StopReason.LENGTH,
-    "timeout": StopReason.LENGTH,
-    # Z.AI
-    "sensitive": StopReason.CONTENT_FILTER,
-    # Gemini's words, passed on by gateways (googleapis.github.io/js-genai, FinishReason; MODEL_ARMOR: Vertex AI)
-    "safety": StopReason.CONTENT_FILTER,
-    "recitation": StopReason.CONTENT_FILTER,
-    "blocklist": StopReason.CONTENT_FILTER,
-    "prohibited_content": StopReason.CONTENT_FILTER,
-    "spii": StopReason.CONTENT_FILTER,
-    "language": StopReason.CONTENT_FILTER,
-    "model_armor": StopReason.CONTENT_FILTER,
-    "image_safety": StopReason.CONTENT_FILTER,
-    "image_prohibited_content": StopReason.CONTENT_FILTER,
-    "image_recitation": StopReason.CONTENT_FILTER,
-    # A call was meant, and Gemini threw it away: the same as one that was announced and is missing.
-    "malformed_function_call": StopReason.TOOL_CALLS,
-    "unexpected_tool_call": StopReason.TOOL_CALLS,
-    "too_many_tool_calls": StopReason.TOOL_CALLS,
-}
-"""Vendors' words for the end of a reply, in lower case, ``_`` for ``-``. Any other is UNKNOWN, which is terminal evidence too."""
-
-_FAILED = frozenset({
-    "error",  # OpenRouter, Mistral, Cohere, watsonx, vLLM
-    "network_error",  # Z.AI
-    "insufficient_system_resource",  # DeepSeek
-    "abort",  # vLLM, SGLang
-    "repetition",  # vLLM: the model was in a loop (vllm/v1/engine, FINISH_REASON_STRINGS)
-    "cancelled",  # watsonx, TensorRT-LLM: by somebody else, as we have not gone
-    "user_cancel",  # Cohere
-    "malformed_model_output",  # Amazon Bedrock
-    "malformed_response",  # Gemini
-    "missing_thought_signature",  # Gemini
-})  # fmt: skip
-"""Finish reasons that say that the provider failed."""
-
-# They say that the reply goes on: watsonx, and servers that write the null of a chunk as text.
-_GOES_ON = frozenset({"not_finished", "null", "none"})
-
-_FAILURE = 3
-_GRAVITY = {StopReason.CONTENT_FILTER: 4, StopReason.REFUSAL: 4, StopReason.LENGTH: 2, StopReason.PAUSE: 1}
-"""Of several finish reasons the gravest counts, and of equal ones (0: all others) the first: a ``stop`` that some gateways send
-at the end of everything does not complete what was cut off or filtered."""
+__all__ = ["ChatReply"]
 
 # No exchange has a trillion tokens; such a count is no count.
 _TOKENS_MAX = 10**12
 
 
 class ChatReply:
-    """What one reply amounts to so far. ``take`` each chunk in order; ``response`` once there is terminal evidence."""
+    """What one reply amounts to so far. ``take`` each chunk in order; ``response`` once there is terminal evidence.
 
-    __slots__ = ("_calls", "_gravity", "_half", "_raw", "_reasoning", "_refused", "_text", "_usage", "done", "finished", "said")
+    api, model: given if the reasoning blocks of a reply are kept, to be sent back to where they came from.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = (
+        *("_api", "_calls", "_details", "_gravity", "_half", "_model", "_raw", "_reasoning", "_refused", "_text", "_usage"),
+        *("done", "finished", "said"),
+    )
+
+    def __init__(self, api: str = "", model: str = "") -> None:
+        self._api = api
+        self._model = model
+        self._details: Details | None = None
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls = ToolCalls()
@@ -206,6 +137,9 @@ class ChatReply:
         shown: list[Delta] = []
         reasoning = message.reasoning_content or message.reasoning or details_text(message.reasoning_details)
         self._say(reasoning, self._reasoning, ReasoningDelta, shown)
+        if self._api and message.reasoning_details:
+            self._details = self._details or Details()
+            self._details.add(msgspec.json.decode(message.reasoning_details))
         self._say(message.content, self._text, TextDelta, shown)
         self._say(message.refusal, self._text, TextDelta, shown)
         self._refused = self._refused or bool(message.refusal)
@@ -237,11 +171,10 @@ class ChatReply:
         reason = choice.finish_reason
         if not reason:
             return
-        word = _word(reason)
-        if word in _GOES_ON:
+        if stop_word(reason) in GOES_ON:
             return
         self.finished = self.said = True
-        gravity = _FAILURE if word in _FAILED else _GRAVITY.get(STOP_REASONS.get(word, StopReason.UNKNOWN), 0)
+        gravity = gravity_of(reason)
         if gravity > self._gravity:
             self._raw, self._gravity = reason, gravity
 
@@ -293,16 +226,18 @@ class ChatReply:
         """
         if not (self.finished or self.done):
             raise self.cut()
-        if self._gravity == _FAILURE and not self._refused:
+        if self._gravity == FAILURE and not self._refused:
             raise error_object({"message": f"the provider ended the reply with finish reason {self._raw!r}"})
         calls = self._calls.finish()
         message = AssistantMessage(content=clean("".join(self._text)), tool_calls=calls, reasoning=clean("".join(self._reasoning)))
+        if self._details is not None:
+            message = replace(message, wire=copy_of(self._details, message, self._api, self._model))
         if self._refused:
             reason = StopReason.REFUSAL
         elif self._raw is None:
             reason = StopReason.TOOL_CALLS if calls else StopReason.STOP
         else:
-            reason = STOP_REASONS.get(_word(self._raw), StopReason.UNKNOWN)
+            reason = stop_reason(self._raw)
         return ModelResponse(message=message, stop=Stop(reason, self._raw), usage=self._usage)
 
     def cut(self) -> ProviderError:
@@ -315,10 +250,6 @@ class ChatReply:
 def _first(choices: list[Choice]) -> Choice | None:
     """Choice 0; further choices are not asked for and not read."""
     return next((choice for choice in choices if not choice.index), None)
-
-
-def _word(reason: str) -> str:
-    return reason.lower().replace("-", "_")
 
 
 def _usage(usage: TokenCounts) -> Usage | None:

@@ -49,10 +49,24 @@ _HOPELESS = (
     "failed_precondition",
     "model_decommissioned",
     "tool_use_failed",
+    "request_too_large",
+    "spend_limit_reached",
+    # OpenAI Responses: the codes of a response's error (openai.types.responses.ResponseError)
+    "invalid_prompt",
+    "invalid_image",
+    "invalid_base64",
+    "image_",
+    "empty_image",
 )
 
-# A 429 for an account without credit does not pass by waiting (OpenAI's error reference).
-_NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
+# A 429 for an account without credit does not pass by waiting (OpenAI's error reference; Anthropic's SDK, RateLimitError).
+_NO_CREDIT = frozenset({
+    "insufficient_quota",
+    "billing_hard_limit_reached",
+    "billing_not_active",
+    "enforced_spend_limit_reached",
+    "contract_spend_limit_reached",
+})  # fmt: skip
 
 
 def retryable_status(status: int) -> bool:
@@ -73,8 +87,14 @@ def http_error(status: int, headers: Mapping[str, str], body: bytes, *, url: str
     hint = "no API key was sent: pass api_key=" if keyless and status == 401 else _HINT.get(status)
     text = f"{url} answered HTTP {status}" + (f": {_capped(message)}" if message else "") + (f" ({hint})" if hint else "")
     retryable = retryable_status(status) and details.code not in _NO_CREDIT
+    wait = retry_after(headers)
     return ProviderError(
-        text, retryable=retryable, retry_after_s=retry_after(headers), status=status, kind="http", code=details.code or details.type
+        text,
+        retryable=retryable,
+        retry_after_s=details.retry_after_s if wait is None else wait,
+        status=status,
+        kind="http",
+        code=details.code or details.type,
     )
 
 
@@ -91,7 +111,14 @@ def error_object(value: Any, *, where: str = "the response") -> ProviderError:
         retryable = not any(word in words for word in _HOPELESS)
     named = ", ".join(part for part in (str(details.status or ""), details.code or details.type or "") if part)
     message = f"{where} is an error" + (f" ({named})" if named else "") + f": {_capped(details.message or 'no message')}"
-    return ProviderError(message, retryable=retryable, status=details.status, kind="error_object", code=details.code or details.type)
+    return ProviderError(
+        message,
+        retryable=retryable,
+        retry_after_s=details.retry_after_s,
+        status=details.status,
+        kind="error_object",
+        code=details.code or details.type,
+    )
 
 
 def retry_after(headers: Mapping[str, str], *, now: datetime | None = None) -> float | None:
@@ -127,13 +154,21 @@ def _number(text: str | None) -> float | None:
 class _Details:
     """What an error body says, read from whichever of the known places it uses."""
 
-    __slots__ = ("code", "message", "status", "type")
+    __slots__ = ("code", "message", "retry_after_s", "status", "type")
 
-    def __init__(self, message: str = "", type: str | None = None, code: str | None = None, status: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        type: str | None = None,
+        code: str | None = None,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
         self.message = message
         self.type = type
         self.code = code
         self.status = status
+        self.retry_after_s = retry_after_s
 
 
 def _details(value: Any) -> _Details:
@@ -158,8 +193,20 @@ def _details(value: Any) -> _Details:
     numbers = (code, error.get("status"), error.get("status_code"), error.get("http_status_code"))
     status = next((number for number in map(_status, numbers) if number is not None), None)
     word = code if isinstance(code, str) and _status(code) is None else None
+    more = error.get("details")
+    if word is None and isinstance(more, dict):
+        word = _first_text(cast("dict[str, Any]", more), "error_code")  # Anthropic: what exactly, beside the type
     kind = _first_text(error, "type", "status")
-    return _Details(message=message, type=kind, code=word, status=status)
+    return _Details(message=message, type=kind, code=word, status=status, retry_after_s=_retry_info(error.get("details")))
+
+
+def _retry_info(details: Any) -> float | None:
+    """Google says in the body how long to wait: ``google.rpc.RetryInfo``, with a duration such as ``34.07s`` (google.aip.dev/193)."""
+    for detail in cast("list[Any]", details) if isinstance(details, list) else ():
+        delay = cast("dict[str, Any]", detail).get("retryDelay") if isinstance(detail, dict) else None
+        if isinstance(delay, str) and delay.endswith("s"):
+            return _number(delay[:-1])
+    return None
 
 
 def _status(value: object) -> int | None:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ..errors import RunNotCompleted
 from ..messages import AssistantMessage, Effect, Message, StopReason, ToolCall, ToolMessage, Usage, UserMessage
+from .given import Payload, Received, Returned
 from .limits import Limits
 
 __all__ = [
@@ -27,15 +28,18 @@ __all__ = [
     "Payload",
     "Question",
     "QuestionAnswered",
+    "Received",
     "ReconcileEnded",
     "ReconcileStarted",
     "Record",
     "RefusedCall",
+    "Returned",
     "Row",
     "RunCancelled",
     "RunEnded",
     "RunResult",
     "RunStarted",
+    "SessionForked",
     "SessionOpened",
     "SteeringReceived",
     "ToolLateResult",
@@ -99,18 +103,23 @@ class RefusedCall(Struct, frozen=True, gc=False):
     reason: str
 
 
-class Payload(Struct, frozen=True, gc=False):
-    """Where the full copy of a result lies: its content hash and its size in bytes (UTF-8)."""
-
-    digest: str
-    size: int
-
-
 class SessionOpened(Struct, frozen=True, gc=False, kw_only=True, tag=True):
     """A process took the session over; whatever ran before is not running now. epoch: counts takeovers from 1."""
 
     epoch: int
     version: str = ""
+
+
+class SessionForked(Struct, frozen=True, gc=False, kw_only=True, tag=True):
+    """The rows before this one are those of another session, ``source``, up to its ``seq``. Their effects are not undone.
+
+    known: how many rows of the source were looked at for what had become of the calls that were open at ``seq``; the
+    results that follow this record are what was found.
+    """
+
+    source: str
+    seq: int
+    known: int
 
 
 class MessagesImported(Struct, frozen=True, gc=False, kw_only=True, tag=True):
@@ -135,11 +144,12 @@ class RunStarted(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
     parent_session_id: str | None = None
 
 
-class ModelStepStarted(Struct, frozen=True, gc=False, kw_only=True, tag=True):
-    """A request is about to be sent."""
+class ModelStepStarted(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag=True):
+    """A request is about to be sent. dismissed: the answer to the last one, if a layer asks again although there was one."""
 
     turn: int
     attempt: int
+    dismissed: Received | None = None
 
 
 class ModelStepEnded(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag=True):
@@ -148,8 +158,9 @@ class ModelStepEnded(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     message: as judged: call ids made unique, continued text joined. verdict and code: what it amounts to.
     refused: calls that must not run. dropped: names of calls that never existed for the model.
     nudge: what the next request says after it (an overlay, never in the transcript).
+    redacted: the calls, by their place, whose arguments are not stored as the model gave them: only the process that heard it knows.
     joined: whether the message is part of the transcript. continued: the answer is being continued: the message holds its
-    text so far, and what follows is joined to it without a seam.
+    text so far, and what follows is joined to it without a seam. received: the provider's answer, if a layer changed it.
     """
 
     message: AssistantMessage
@@ -162,8 +173,11 @@ class ModelStepEnded(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     continued: bool = False
     refused: tuple[RefusedCall, ...] = ()
     dropped: tuple[str, ...] = ()
+    redacted: tuple[int, ...] = ()
     nudge: str | None = None
     ending: Ending | None = None
+    received: Received | None = None
+    cost_usd: float | None = None
 
 
 class ModelStepFailed(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag=True):
@@ -175,29 +189,35 @@ class ModelStepFailed(Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     retry_after_s: float | None = None
     status: int | None = None
     usage: Usage | None = None
+    cost_usd: float | None = None
 
 
 class ToolStepStarted(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag=True):
-    """A call entered the onion. call and parent: only for a call that a layer or a handler made itself."""
+    """A call entered the onion. call and parent: only for a call that a layer or a handler made itself; inside: the handler did."""
 
     key: str
     call: ToolCall | None = None
     parent: str | None = None
+    inside: bool = False
 
 
-class HandlerStarted(Struct, frozen=True, gc=False, kw_only=True, tag=True):
-    """The handler is about to run. At most one per call; the machine refuses another. arguments: the effective ones, JSON."""
+class HandlerStarted(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag=True):
+    """The handler is about to run. At most one per call; the machine refuses another. arguments: the effective ones, JSON.
+
+    redacted: they are not stored as they were.
+    """
 
     key: str
     attempt: int
     arguments: str
+    redacted: bool = False
 
 
 class ToolStepEnded(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag=True):
     """A call was settled. message: its only result. code: ``ok``, ``failed``, ``vetoed``, ``answered``, ...
 
     decided_by: ``handler``, the name of a layer, or ``runtime``. payload: the full copy of a capped result.
-    ending: the run ends with this call.
+    ending: the run ends with this call. returned: what the handler itself gave, if that is something else.
     """
 
     key: str
@@ -207,6 +227,7 @@ class ToolStepEnded(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     code: str = "ok"
     payload: Payload | None = None
     ending: Ending | None = None
+    returned: Returned | None = None
 
 
 class ReconcileStarted(Struct, frozen=True, gc=False, kw_only=True, tag=True):
@@ -243,13 +264,14 @@ class QuestionAnswered(Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
     verdict: ``answer`` (the call enters the onion again, and the layer that asked decides what ``answer`` means), ``edit`` (the
     same with ``answer`` as its arguments, and no answer: they are asked about anew), ``deny`` (the call is settled without
-    running; ``answer`` is the reason), ``expire`` (a denial, because nobody answered).
+    running; ``answer`` is the reason), ``expire`` (a denial, because nobody answered). redacted: ``answer`` is not stored as it was.
     """
 
     key: str
     question_id: str
     answer: Any = None
     verdict: Literal["answer", "edit", "deny", "expire"] = "answer"
+    redacted: bool = False
 
 
 class ToolLateResult(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag=True):
@@ -310,6 +332,7 @@ Record = (
     | ExtensionNoted
     | RunCancelled
     | RunEnded
+    | SessionForked
 )
 
 
@@ -344,8 +367,10 @@ class RunResult(Struct, frozen=True, kw_only=True):
     reason: a stable code (``answer``, ``dropped_tool_call``, ``requests``, ``deadline``, ...).
     text: the answer if COMPLETED; the partial text if INCOMPLETE or REFUSED; otherwise empty.
     message: the last assistant message of the run, if one joined the transcript. messages: the whole transcript.
-    usage: of this run; what the provider did not say is None. questions: what a WAITING run waits for.
-    output: for structured results, which this version does not have: None.
+    usage: of this run; what the provider did not say is None. cost_usd: of this run, if ``limits.cost_usd`` is set.
+    questions: what a WAITING run waits for.
+    output: the answer in the form that ``Agent.create(output=...)`` asked for, if the run COMPLETED. output_errors: what was wrong with the
+    last answer, if it ended INCOMPLETE ``invalid_output``.
     """
 
     outcome: Outcome
@@ -356,7 +381,9 @@ class RunResult(Struct, frozen=True, kw_only=True):
     message: AssistantMessage | None = None
     messages: tuple[Message, ...] = ()
     usage: Usage = Usage()
+    cost_usd: float | None = None
     output: Any = None
+    output_errors: tuple[str, ...] = ()
     questions: tuple[Question, ...] = ()
 
     def require(self) -> RunResult:

@@ -1,4 +1,4 @@
-"""Records as bytes: one JSON object each, written once."""
+"""Records as bytes: one JSON object each, written once. What is written once is read for ever."""
 
 from __future__ import annotations
 
@@ -9,35 +9,40 @@ import msgspec
 
 from ..errors import InterlockError, JournalCorrupt
 from . import Record
+from .upcasters import UPCASTERS, upcast
 
 VERSION = 1
-"""The schema's version, stored beside every row."""
+"""The version of the records, stored beside every row. ``upcasters`` reads those before it."""
 
-UPCASTERS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""One pure function per old version: the decoded object of version n to that of version n + 1."""
-
-_encode = msgspec.json.Encoder().encode
+_Object = dict[str, Any]
 _decode = msgspec.json.Decoder(Record).decode
 
 
-def encode(record: Record) -> bytes:
-    return _encode(record)
+encode: Callable[[Record], bytes] = msgspec.json.Encoder().encode
+"""A record as one JSON object."""
 
 
 def decode(body: bytes, *, v: int = VERSION, where: str = "") -> Record:
     """Raises JournalCorrupt, which names ``where``, for anything that is not a record of a known version."""
+    if v != VERSION:
+        _check_known(v, where)
     try:
         if v == VERSION:
             return _decode(body)
-        if v > VERSION or v < 1:
-            raise JournalCorrupt(f"{where}: written by a newer version of Interlock (schema {v}, this one reads {VERSION})")
-        value = msgspec.json.decode(body)
-        for step in range(v, VERSION):
-            value = UPCASTERS[step](value)
-        return msgspec.convert(value, Record)
-    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, KeyError, RecursionError) as error:
-        raise JournalCorrupt(f"{where}: the row is not a record ({error})") from error
-    except InterlockError as error:
-        if isinstance(error, JournalCorrupt):
-            raise
-        raise JournalCorrupt(f"{where}: the row is not a record ({error})") from error
+        return msgspec.convert(upcast(msgspec.json.decode(body, type=_Object), v=v, to=VERSION), Record)
+    except Exception as error:  # an upcaster that meets what no release wrote may raise anything
+        raise JournalCorrupt(f"{where}: the row is not a record ({_reason(error)})") from error
+
+
+def _check_known(v: int, where: str) -> None:
+    if v > VERSION:
+        raise JournalCorrupt(
+            f"{where}: written by a newer version of Interlock (schema {v}, this one reads up to {VERSION}); "
+            "upgrade Interlock, and until then leave the session alone"
+        )
+    if v not in UPCASTERS:
+        raise JournalCorrupt(f"{where}: no version of Interlock wrote schema {v}: the row is damaged; restore a copy of the journal")
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, msgspec.MsgspecError | ValueError | InterlockError) else f"{type(error).__name__}: {error}"

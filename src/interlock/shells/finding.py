@@ -61,7 +61,7 @@ def auto_model(*, servers: Sequence[str]) -> tuple[str, str]:
         usable = [name for name in server.models if "embed" not in name.lower()]
         if usable:
             return f"openai-compatible:{usable[0]}@{server.url}/v1", f"{server.name} at {server.url}"
-    keys = ", ".join(vendor.key_variable for vendor in vendors() if vendor.key_variable)
+    keys = ", ".join(dict.fromkeys(vendor.key_variable for vendor in vendors() if vendor.key_variable))
     places = ", ".join(servers) or "nowhere: local_servers is empty"
     raise UsageError(
         f"--model auto found no model: none of {keys} is set, and no local server with a model answers (looked at {places}). "

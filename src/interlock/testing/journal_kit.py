@@ -18,11 +18,12 @@ import asyncio
 
 from .journal_bench import Bench, Check, Clock, Factory
 from .journal_checks_fence import CHECKS as FENCE
+from .journal_checks_prune import CHECKS as PRUNE
 from .journal_checks_rows import CHECKS as ROWS
 
 __all__ = ["JOURNAL_CHECKS", "Bench", "Clock", "Factory", "check_journal"]
 
-JOURNAL_CHECKS: dict[str, Check] = {**ROWS, **FENCE}
+JOURNAL_CHECKS: dict[str, Check] = {**ROWS, **FENCE, **PRUNE}
 """Each check by its name, which is the sentence that it proves."""
 
 

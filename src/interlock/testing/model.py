@@ -25,7 +25,7 @@ class ScriptedModel:
     """A Model that plays one step per request.
 
     steps: a row of steps (``interlock.testing.script``) or of lists of ModelEvents, or a function from a request's
-    body, in the chat-completions form, to a step.
+    body, in the chat-completions form, to a step. native_output: it passes for one that can be held to a schema.
 
     ``requests`` holds every ModelRequest, ``bodies`` the same as the wire would have them. ``open_streams`` counts streams that
     were begun and not closed.
@@ -33,8 +33,9 @@ class ScriptedModel:
     A request beyond the script raises ProviderError (not retryable) and fails ``assert_done``.
     """
 
-    def __init__(self, steps: Iterable[Step | Events] | Handler, *, name: str = "scripted") -> None:
+    def __init__(self, steps: Iterable[Step | Events] | Handler, *, name: str = "scripted", native_output: bool = False) -> None:
         self.name = name
+        self.native_output = native_output
         self.requests: list[ModelRequest] = []
         self.bodies: list[dict[str, object]] = []
         self.open_streams = 0

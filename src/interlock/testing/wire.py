@@ -1,4 +1,4 @@
-"""A scripted model on a real socket: an OpenAI-compatible server for tests and demonstrations.
+"""A scripted model on a real socket, for tests and demonstrations: one script, said on the wire of whoever asks.
 
 ::
 
@@ -20,7 +20,8 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from ..errors import UsageError
-from .script import Handler, Script, Step, assemble
+from .script import Handler, Script, Step
+from .wire_render import EventWriter, Wire, paths, wire_of
 
 __all__ = ["WireRequest", "WireServer"]
 
@@ -115,35 +116,35 @@ class _Hub:
         self.made = 0
 
 
-async def _play(step: Step, streamed: bool, reply: _Connection) -> None:
+async def _play(step: Step, wire: Wire, reply: _Connection) -> None:
     if step.status != 200:
         for frame in step.frames:
             if isinstance(frame, asyncio.Event):
                 await frame.wait()
-        body = step.body if isinstance(step.body, bytes) else json.dumps(step.body).encode()
+        body = step.body if isinstance(step.body, bytes) else json.dumps(wire.failure(step.status, step.body)).encode()
         reply.send_whole(step.status, body, step.headers)
-    elif streamed:
-        await _play_stream(step, reply)
+    elif wire.streamed:
+        await _play_stream(step, wire.writer(), reply)
     else:
-        await _play_whole(step, reply)
+        await _play_whole(step, wire, reply)
 
 
-async def _play_stream(step: Step, reply: _Connection) -> None:
+async def _play_stream(step: Step, writer: EventWriter, reply: _Connection) -> None:
     for frame in step.frames:
         if isinstance(frame, asyncio.Event):
             await frame.wait()
         else:
-            reply.send_chunk(frame if isinstance(frame, bytes) else b"data: " + json.dumps(frame).encode() + b"\n\n")
+            reply.send_chunk(frame if isinstance(frame, bytes) else writer.chunk(frame))
             await reply.drained()
-    if step.ends == "done":
-        reply.send_chunk(b"data: [DONE]\n\n")
+    if last := writer.end(step.ends):
+        reply.send_chunk(last)
     if step.ends == "cut":
         reply.tear()
     else:
         reply.send_end()
 
 
-async def _play_whole(step: Step, reply: _Connection) -> None:
+async def _play_whole(step: Step, wire: Wire, reply: _Connection) -> None:
     chunks: list[dict[str, Any]] = []
     sent_as_is = b""
     for frame in step.frames:
@@ -153,7 +154,7 @@ async def _play_whole(step: Step, reply: _Connection) -> None:
             sent_as_is += frame
         else:
             chunks.append(frame)
-    body = sent_as_is or json.dumps(assemble(chunks)).encode()
+    body = sent_as_is or json.dumps(wire.whole(chunks, step.ends)).encode()
     if step.ends == "cut":
         reply.send_head(200, {"Content-Type": "application/json", "Content-Length": str(len(body))})
         reply.write(body[: len(body) // 2])
@@ -225,13 +226,15 @@ class _Connection(asyncio.Protocol):
             parsed: dict[str, Any] = json.loads(body) if body else {}
             now = asyncio.get_running_loop().time()
             self._request = WireRequest(path=path, headers=headers, body=parsed, at=now, connection=self._number)
-            if path.partition("?")[0].endswith("/chat/completions"):
+            where = path.partition("?")[0]
+            if (wire := wire_of(where, parsed)) is not None:
                 self._hub.requests.append(self._request)
-                await _play(await self._hub.script.step(parsed), bool(parsed.get("stream")), self)
-            elif path.partition("?")[0].endswith("/models"):
+                await _play(await self._hub.script.step(parsed), wire, self)
+            elif where.endswith("/models"):
                 self.send_whole(200, b'{"object": "list", "data": [{"id": "scripted", "object": "model"}]}', {})
             else:
-                self.send_whole(404, b'{"error": {"message": "this server only has /chat/completions and /models"}}', {})
+                said = {"error": {"message": f"this server only has {paths()} and /models"}}
+                self.send_whole(404, json.dumps(said).encode(), {})
             self._request.finished.set()
         except Exception as error:  # a request that is no JSON, a frame that is none: seen when the script is judged
             self._hub.script.fail(f"{type(error).__name__}: {error}")

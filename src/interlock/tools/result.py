@@ -12,20 +12,20 @@ import dataclasses
 import datetime
 import decimal
 import enum
-import json
 import math
 import os
-import pathlib
 import sys
 import types
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence, Set
+from functools import cache
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import asdict, replace
 
-from ..messages import Content, ImagePart, Part, TextPart, clean, text_of
+from ..messages import Content, FilePart, ImagePart, Part, TextPart, clean, text_of
 from .arguments import dotted
 
 # The largest image that every provider we know accepts, as base64 text. Its cost to a model does not follow its bytes,
@@ -48,9 +48,11 @@ def to_content(value: Any) -> Content:
     """
     if type(value) is str:
         return clean(value)
-    if isinstance(value, (TextPart, ImagePart)):
+    if type(value) is int and value.bit_length() < 64:
+        return str(value)
+    if isinstance(value, (TextPart, ImagePart, FilePart)):
         return (_clean_part(value),)
-    if isinstance(value, (list, tuple)) and any(isinstance(item, (TextPart, ImagePart)) for item in cast("list[Any]", value)):
+    if isinstance(value, (list, tuple)) and any(isinstance(item, (TextPart, ImagePart, FilePart)) for item in cast("list[Any]", value)):
         return _parts(cast("list[Any]", value))
     if not isinstance(value, (list, dict, tuple)):
         value = _unwrapped(value)
@@ -61,7 +63,7 @@ def to_content(value: Any) -> Content:
 
 def _parts(values: Sequence[Any]) -> tuple[Part, ...]:
     for index, item in enumerate(values):
-        if not isinstance(item, (str, TextPart, ImagePart)):
+        if not isinstance(item, (str, TextPart, ImagePart, FilePart)):
             raise ResultNotSerializable(f"result[{index}]: a {type(item).__name__} among message parts; parts and text only go together")
     return tuple(_clean_part(TextPart(item) if isinstance(item, str) else item) for item in values)
 
@@ -71,7 +73,7 @@ def _clean_part(part: Part) -> Part:
         raise ResultNotSerializable(f"result: a {type(part).__name__} whose fields are not text")
     if isinstance(part, TextPart):
         return TextPart(clean(part.text))
-    return ImagePart(**{name: clean(value) for name in ("url", "data", "media_type") if (value := getattr(part, name)) is not None})
+    return replace(part, **{name: clean(value) for name, value in asdict(part).items() if value is not None})
 
 
 def _unwrapped(value: Any) -> Any:
@@ -86,11 +88,11 @@ def _unwrapped(value: Any) -> Any:
 
 def _to_json(value: Any) -> str:
     try:
-        return _ENCODER.encode(value)
+        return _encoder()(value)
     except (TypeError, ValueError, RecursionError):
         pass  # NaN, an unusual key, or something without a form: walk slowly, which mends the first two and names the third.
     try:
-        return _ENCODER.encode(_walk(value, ()))
+        return _encoder()(_walk(value, ()))
     except ResultNotSerializable:
         raise
     except RecursionError:
@@ -181,7 +183,6 @@ _CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (datetime.timedelta, msgspec.to_builtins),
     (decimal.Decimal, str),
     (uuid.UUID, str),
-    (pathlib.PurePath, str),
     (os.PathLike, os.fspath),
     ((bytes, bytearray, memoryview), _bytes),
     (Set, _sorted),
@@ -190,8 +191,13 @@ _CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     ((Sequence, deque), list[Any]),
 )
 
-# The encoder in C. It calls `_plain` for what JSON does not know, and keeps the order of keys.
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+
+@cache
+def _encoder() -> Callable[[Any], str]:
+    """The encoder in C. It calls `_plain` for what JSON does not know, and keeps the order of keys."""
+    import json  # with its decoder, a tenth of what touching Agent costs
+
+    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain).encode
 
 
 def cap(content: Content, *, limit_bytes: int, call_id: str) -> tuple[Content, bytes | None]:
@@ -210,7 +216,7 @@ def cap(content: Content, *, limit_bytes: int, call_id: str) -> tuple[Content, b
     full = text_of(parts).encode()
     if len(full) <= limit_bytes:
         return parts, None
-    kept: list[Part] = [part for part in parts if isinstance(part, ImagePart)]
+    kept: list[Part] = [part for part in parts if not isinstance(part, TextPart)]
     first = next(index for index, part in enumerate(parts) if isinstance(part, TextPart))
     kept.insert(first, TextPart(_shortened(full, limit_bytes, call_id)))
     return tuple(kept), full
@@ -219,7 +225,8 @@ def cap(content: Content, *, limit_bytes: int, call_id: str) -> tuple[Content, b
 def _small_image(part: Part) -> Part:
     if isinstance(part, TextPart) or part.data is None or len(part.data) <= IMAGE_BYTES_MAX:
         return part
-    return TextPart(f"[An image ({part.media_type or 'unknown type'}, {len(part.data)} bytes of base64) was too large and is not shown.]")
+    what = "An image" if isinstance(part, ImagePart) else "A file"
+    return TextPart(f"[{what} ({part.media_type or 'unknown type'}, {len(part.data)} bytes of base64) was too large and is not shown.]")
 
 
 def _shortened(full: bytes, limit: int, call_id: str) -> str:

@@ -7,15 +7,15 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
 
 from ..errors import UsageError
 from .context import RunContext
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """One parameter. default: ``inspect.Parameter.empty`` if it is required. is_context: filled in, not shown."""
 
     name: str
@@ -29,8 +29,7 @@ class Parameter:
         return self.default is inspect.Parameter.empty
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """What a tool needs to know of a callable. takes_self: a method of a class, not yet bound to an instance."""
 
     label: str

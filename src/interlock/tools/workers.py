@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import queue
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -189,7 +188,10 @@ class _Job(NamedTuple):
 
 class _Worker:
     def __init__(self, pool: WorkerPool, idle_s: float) -> None:
-        self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        from queue import Empty, SimpleQueue  # only a tool that is not async needs a worker
+
+        self.jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._empty = Empty
         self._pool = pool
         self._idle_s = idle_s
         self.thread = threading.Thread(target=self._work, name="interlock-worker", daemon=True)
@@ -198,7 +200,7 @@ class _Worker:
         while True:
             try:
                 job = self.jobs.get(timeout=self._idle_s)
-            except queue.Empty:
+            except self._empty:
                 if self._pool.retire(self):
                     return
                 continue

@@ -6,60 +6,24 @@ Nothing here imports the runtime: `interlock --help` and completion cost what ty
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ... import __version__
+from .base import Journal, Json, Model, SessionId, app, config_app, examples, perform, sessions_like
+from .history import fork, replay
 
 if TYPE_CHECKING:
     from .settings import Settings
-
-app = typer.Typer(
-    name="interlock",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    # Plain help: it needs no rich, reads the same in a pipe and in 40 columns, and its examples can be copied.
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-config_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="What is set, where, and what it means.")
-app.add_typer(config_app, name="config")
-
-
-def _examples(*lines: str) -> str:
-    """Shown as they are under the options; the tests run each one."""
-    return "\n\n".join(["\b\nExamples:\n" + "\n".join(f"  $ {line}" for line in lines)])
 
 
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"interlock {__version__}")
         raise typer.Exit
-
-
-def _exit(command: Callable[[Settings], int], **flags: object) -> NoReturn:
-    """Run ``command`` with the settings. flags: by key, a dot written as two underscores; None is not given."""
-    from .exits import guarded
-    from .settings import Settings
-
-    def guided() -> int:
-        return command(Settings.load({key.replace("__", "."): value for key, value in flags.items()}))
-
-    raise typer.Exit(guarded(guided))
-
-
-def _sessions(incomplete: str) -> Iterable[str]:
-    """For completion: nothing at all where anything is wrong, for nobody asked a question."""
-    try:
-        from .sessions import ids
-        from .settings import Settings
-
-        return [found for found in ids(Settings.load()) if found.startswith(incomplete)]
-    except Exception:
-        return []
 
 
 def _keys(incomplete: str) -> Iterable[str]:
@@ -76,15 +40,7 @@ class ExportFormat(enum.StrEnum):
     markdown = "markdown"
 
 
-Model = Annotated[str | None, typer.Option(metavar="SPEC", help="openai:NAME, ..., or auto; see interlock models. [env: INTERLOCK_MODEL]")]
-Journal = Annotated[str | None, typer.Option(metavar="URL", help="Where sessions are kept, as a URL. [env: INTERLOCK_JOURNAL]")]
-SessionId = Annotated[
-    str | None, typer.Argument(help="A session, or the beginning of its id; the newest if left out.", autocompletion=_sessions)
-]
-Json = Annotated[bool, typer.Option("--json", help="For programs: JSON.")]
-
-
-@app.callback(epilog=_examples("interlock --version"))
+@app.callback(epilog=examples("interlock demo --fast", "interlock sessions"))
 def root(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False,
 ) -> None:
@@ -95,7 +51,7 @@ def root(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         'interlock run "Which of these files is the newest?"',
         'git diff | interlock run "Review this change."',
         'interlock run --session chat-42 --deadline 5m "Go on."',
@@ -106,7 +62,7 @@ def run(
     prompt: Annotated[str | None, typer.Argument(help="What to do. What is piped in joins it as context.")] = None,
     model: Model = None,
     session: Annotated[
-        str | None, typer.Option(metavar="ID", help="The session to continue; a new one if left out.", autocompletion=_sessions)
+        str | None, typer.Option(metavar="ID", help="The session to continue; a new one if left out.", autocompletion=sessions_like)
     ] = None,
     journal: Journal = None,
     max_requests: Annotated[
@@ -131,12 +87,15 @@ def run(
 
         return run_prompt(RunOptions(prompt=prompt, session=session, as_json=as_json), settings)
 
-    _exit(command, model=model, journal=journal, system=system, limits__requests=max_requests, limits__deadline_s=deadline)
+    perform(command, model=model, journal=journal, system=system, limits__requests=max_requests, limits__deadline_s=deadline)
 
 
-@app.command(epilog=_examples("interlock resume chat-42 --explain", "interlock resume chat-42"))
+@app.command(
+    short_help="Go on with a session's open run, or explain it.",
+    epilog=examples("interlock resume chat-42 --explain", "interlock resume chat-42"),
+)
 def resume(
-    session: Annotated[str, typer.Argument(help="A session, or the beginning of its id.", autocompletion=_sessions)],
+    session: Annotated[str, typer.Argument(help="A session, or the beginning of its id.", autocompletion=sessions_like)],
     explain: Annotated[bool, typer.Option("--explain", help="Say what would happen to each open call, and do nothing.")] = False,
     model: Model = None,
     journal: Journal = None,
@@ -153,16 +112,16 @@ def resume(
 
         return explained(settings, session, as_json=as_json) if explain else resumed(settings, session, as_json=as_json)
 
-    _exit(command, model=model, journal=journal)
+    perform(command, model=model, journal=journal)
 
 
-@app.command(epilog=_examples("interlock answer chat-42", "interlock answer chat-42 --deny 'not on a Monday'"))
+@app.command(epilog=examples("interlock answer chat-42", "interlock answer chat-42 --deny 'not on a Monday'"))
 def answer(
-    session: Annotated[str, typer.Argument(help="A session, or the beginning of its id.", autocompletion=_sessions)],
+    session: Annotated[str, typer.Argument(help="A session, or the beginning of its id.", autocompletion=sessions_like)],
     question: Annotated[str | None, typer.Option(metavar="ID", help="Which question; needed if several are open.")] = None,
     allow: Annotated[bool, typer.Option("--allow", help="Yes, to exactly these arguments.")] = False,
     deny: Annotated[str | None, typer.Option(metavar="REASON", help="No; the model is told the reason.")] = None,
-    edit: Annotated[str | None, typer.Option(metavar="JSON", help="Not so, but with these arguments; you are asked again.")] = None,
+    edit: Annotated[str | None, typer.Option(metavar="JSON", help="Not so, but with these arguments.")] = None,
     text: Annotated[str | None, typer.Option(metavar="TEXT", help="Anything else, for the one that asked.")] = None,
     model: Model = None,
     journal: Journal = None,
@@ -178,11 +137,24 @@ def answer(
 
         return answered(settings, session, question, Given(allow=allow, deny=deny, edit=edit, text=text), as_json=as_json)
 
-    _exit(command, model=model, journal=journal)
+    perform(command, model=model, journal=journal)
 
 
-@app.command(epilog=_examples("interlock demo --seed 3 --fast", "interlock demo --model auto"))
+class Scene(enum.StrEnum):
+    """What `interlock demo` shows."""
+
+    desk = "desk"
+    crash = "crash"
+
+
+@app.command(
+    short_help="Watch an agent do a small real job, or being killed.",
+    epilog=examples("interlock demo --seed 3 --fast", "interlock demo crash --fast", "interlock demo --model auto"),
+)
 def demo(
+    scene: Annotated[
+        Scene, typer.Argument(metavar="SCENE", help="desk: invoices are paid; crash: the agent is killed meanwhile, again and again.")
+    ] = Scene.desk,
     seed: Annotated[int, typer.Option(metavar="N", help="Other invoices, and other faults of the model.")] = 0,
     fast: Annotated[bool, typer.Option("--fast", help="Without the pauses that make it readable.")] = False,
     folder: Annotated[
@@ -192,19 +164,29 @@ def demo(
         str | None, typer.Option(metavar="SPEC", help="Give the job to a model of yours instead of the script: a spec, or auto.")
     ] = None,
 ) -> None:
-    """Watch an agent do a small real job: pay what is due, and write a report. Needs no key and no network."""
+    """Watch an agent do a small real job: pay what is due, and write a report. Needs no key and no network.
+
+    `interlock demo crash` kills it with SIGKILL while it pays, and shows what every process finds when it reopens the session.
+    """
 
     def command(settings: Settings) -> int:
+        if scene is Scene.crash:
+            from ...errors import UsageError
+            from ..demo.crash import crash
+
+            if model is not None:
+                raise UsageError("interlock demo crash plays the model itself: leave --model out")
+            return crash(seed=seed, fast=fast, folder=folder)
         from ..demo import demo as play
         from ..finding import AUTO, auto_model
 
         chosen, found = auto_model(servers=settings.texts("local_servers")) if model == AUTO else (model, "")
         return play(seed=seed, fast=fast, folder=folder, model=chosen, found=found)
 
-    _exit(command)
+    perform(command)
 
 
-@app.command(epilog=_examples("interlock sessions", "interlock sessions --json"))
+@app.command(short_help="List the sessions and their states.", epilog=examples("interlock sessions", "interlock sessions --json"))
 def sessions(
     journal: Journal = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="How many, newest first.")] = 20,
@@ -217,10 +199,10 @@ def sessions(
 
         return listing(settings, limit=limit, as_json=as_json)
 
-    _exit(command, journal=journal)
+    perform(command, journal=journal)
 
 
-@app.command(epilog=_examples("interlock show", "interlock show chat-42 --full"))
+@app.command(epilog=examples("interlock show", "interlock show chat-42 --full"))
 def show(
     session: SessionId = None,
     journal: Journal = None,
@@ -233,10 +215,10 @@ def show(
 
         return show_session(settings, session, full=full)
 
-    _exit(command, journal=journal)
+    perform(command, journal=journal)
 
 
-@app.command(epilog=_examples("interlock log chat-42", "interlock log chat-42 --json"))
+@app.command(epilog=examples("interlock log chat-42", "interlock log chat-42 --json"))
 def log(
     session: SessionId = None,
     journal: Journal = None,
@@ -250,11 +232,11 @@ def log(
 
         return log_session(settings, session, follow=follow, as_json=as_json)
 
-    _exit(command, journal=journal)
+    perform(command, journal=journal)
 
 
 @app.command(
-    epilog=_examples("interlock export chat-42 --format markdown", "interlock export chat-42 --format jsonl --output chat-42.jsonl")
+    epilog=examples("interlock export chat-42 --format markdown", "interlock export chat-42 --format jsonl --output chat-42.jsonl")
 )
 def export(
     session: SessionId = None,
@@ -271,12 +253,18 @@ def export(
 
         return export_session(settings, session, form=format.value, output=output)
 
-    _exit(command, journal=journal)
+    perform(command, journal=journal)
 
 
-@app.command(epilog=_examples("interlock delete chat-42 --yes"))
+app.command(
+    epilog=examples("interlock fork chat-42 --list", "interlock fork chat-42 --at 2 --as what-if", "interlock fork chat-42 --as copy")
+)(fork)
+app.command(epilog=examples("interlock replay chat-42", "interlock replay chat-42 --json"))(replay)
+
+
+@app.command(epilog=examples("interlock delete chat-42 --yes"))
 def delete(
-    session: Annotated[str, typer.Argument(help="A session, or the beginning of its id.", autocompletion=_sessions)],
+    session: Annotated[str, typer.Argument(help="A session, or the beginning of its id.", autocompletion=sessions_like)],
     journal: Journal = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
@@ -287,10 +275,33 @@ def delete(
 
         return delete_session(settings, session, yes=yes)
 
-    _exit(command, journal=journal)
+    perform(command, journal=journal)
 
 
-@app.command(epilog=_examples("interlock onion", "interlock onion --json"))
+@app.command(epilog=examples("interlock prune --older-than 30d --dry-run", "interlock prune --older-than 30d --keep chat-42 --yes"))
+def prune(
+    older_than: Annotated[str, typer.Option("--older-than", metavar="TIME", help="Since the last record: 12h, 30d.")],
+    journal: Journal = None,
+    keep: Annotated[
+        list[str] | None, typer.Option("--keep", metavar="ID", help="Not this one; may be repeated.", autocompletion=sessions_like)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list them.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete the sessions that ended long ago, for good.
+
+    Never one that is running, waits for a person, or was left open by a process that died: those are ended or deleted by name.
+    """
+
+    def command(settings: Settings) -> int:
+        from .sessions import prune as prune_sessions
+
+        return prune_sessions(settings, older_than=older_than, keep=keep or (), dry_run=dry_run, yes=yes)
+
+    perform(command, journal=journal)
+
+
+@app.command(short_help="Show the layers around requests and tool calls.", epilog=examples("interlock onion", "interlock onion --json"))
 def onion(as_json: Json = False) -> None:
     """Show the layers around every model request and every tool call, outermost first."""
 
@@ -299,10 +310,10 @@ def onion(as_json: Json = False) -> None:
 
         return print_onion(as_json=as_json)
 
-    _exit(command)
+    perform(command)
 
 
-@app.command(epilog=_examples("interlock models", "interlock models --json"))
+@app.command(short_help="Show models' names, keys and local servers.", epilog=examples("interlock models", "interlock models --json"))
 def models(as_json: Json = False) -> None:
     """Show how models are named, which keys are set, and which local servers answer."""
 
@@ -311,10 +322,10 @@ def models(as_json: Json = False) -> None:
 
         return list_models(settings, as_json=as_json)
 
-    _exit(command)
+    perform(command)
 
 
-@app.command(epilog=_examples("interlock doctor", "interlock doctor --json"))
+@app.command(short_help="Check keys, endpoints, the journal and the rest.", epilog=examples("interlock doctor", "interlock doctor --json"))
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="One check per line, as JSON.")] = False) -> None:
     """Check versions, settings, keys, endpoints, local servers, the journal and the onion.
 
@@ -330,7 +341,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="One check per l
     raise typer.Exit(guarded(command))
 
 
-@config_app.command("show", epilog=_examples("interlock config show", "interlock config show --json"))
+@config_app.command("show", epilog=examples("interlock config show", "interlock config show --json"))
 def config_show(as_json: Json = False) -> None:
     """Show every setting with its value, and where that comes from."""
 
@@ -339,10 +350,14 @@ def config_show(as_json: Json = False) -> None:
 
         return show_settings(settings, as_json=as_json)
 
-    _exit(command)
+    perform(command)
 
 
-@config_app.command("explain", epilog=_examples("interlock config explain model", "interlock config explain limits.requests --json"))
+@config_app.command(
+    "explain",
+    short_help="Explain one setting.",
+    epilog=examples("interlock config explain model", "interlock config explain limits.requests --json"),
+)
 def config_explain(
     key: Annotated[str, typer.Argument(help="A setting, such as limits.requests.", autocompletion=_keys)],
     as_json: Json = False,
@@ -354,4 +369,4 @@ def config_explain(
 
         return explain(settings, key, as_json=as_json)
 
-    _exit(command)
+    perform(command)

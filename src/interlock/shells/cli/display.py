@@ -25,7 +25,7 @@ from ...events import (
 from ...messages import text_of
 from ...records import Outcome, RunResult
 from .markdown import MarkdownStream
-from .text import console, one_line, printable
+from .text import console, one_line, outcome_words, printable
 
 __all__ = ["Display"]
 
@@ -143,7 +143,7 @@ class Display:
             self._mid_line = False
             return
         self._end_text()
-        self.notice(f"{result.outcome.value} ({result.reason}): there is no answer", style="bold red")
+        self.notice(f"{outcome_words(result.outcome.value, result.reason)}: there is no answer", style="bold red")
         for question in result.questions:
             self.notice(f"? {question.text}", style="yellow")
         if result.text and not self._live:

@@ -84,8 +84,10 @@ def _versions() -> Iterator[Check]:
 
 
 def _models(settings: Settings | None) -> Iterator[Check]:
+    seen: set[str] = set()
     for vendor in vendors():
-        if vendor.key_variable:
+        if vendor.key_variable and vendor.key_variable not in seen:
+            seen.add(vendor.key_variable)
             yield Check("keys", "ok" if os.environ.get(vendor.key_variable, "").strip() else "note", key_state(vendor))
     if settings is None:
         return
@@ -121,10 +123,8 @@ def _endpoints(spec: str) -> Iterator[Check]:
     needed: set[str] = set()
     for vendor in vendors():
         wanted = spec.startswith(f"{vendor.name}:")
-        url = _base_url(vendor, spec if wanted else "")
-        key = os.environ.get(vendor.key_variable or "", "").strip()
-        if url and (wanted or key) and vendor.name != "ollama":
-            headers = {"Authorization": f"Bearer {key}"} if key else {}
+        url, headers = _endpoint(vendor, spec if wanted else "")
+        if url and (wanted or headers) and vendor.name != "ollama":
             jobs[url] = lambda url=url, name=vendor.name, headers=headers: look_at(url, name=name, timeout_s=ENDPOINT_S, headers=headers)
             needed |= {url} if wanted else set()
     missing = {url: Server(url, "", None, (), f"no answer within {ENDPOINT_S:.0f} s") for url in jobs}
@@ -140,16 +140,16 @@ def _endpoints(spec: str) -> Iterator[Check]:
                 yield Check("endpoints", "ok", f"{shown}: reachable (HTTP {status})")
 
 
-def _base_url(vendor: Vendor, spec: str) -> str | None:
-    """Where requests to ``vendor`` go. The host of a compatible server is in the spec."""
+def _endpoint(vendor: Vendor, spec: str) -> tuple[str | None, dict[str, str]]:
+    """Where requests to ``vendor`` go, and the headers with its key. The host of a compatible server is in the spec."""
     if vendor.name == "openai-compatible":
-        return spec.rpartition("@")[2] if "@" in spec else None
+        return spec.rpartition("@")[2] if "@" in spec else None, {}
     model: Any = None
     try:
         model = model_of(f"{vendor.name}:any")
     except InterlockError:
         pass  # no key: said above
-    return getattr(model, "base_url", None) or vendor.base_url
+    return getattr(model, "base_url", None) or vendor.base_url, getattr(model, "key_headers", {})
 
 
 def _journal(settings: Settings) -> Iterator[Check]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ...agent import Agent, Allow, Deny, Edit, ResumePlan
+from ...agent import Agent, Allow, Deny, Edit
+from ...agent.plan import ResumePlan
 from ...errors import CommandRefused, UsageError
+from ...extensions.runtime_tools import RuntimeTools
 from ...journal import Journal, SessionInfo
 from ...machine import Progress, fold
 from ...records import Question, Row, ToolStepSuspended
+from ...toolbox.readonly import readonly_tools
 from ..interrupts import run_interruptible
 from .jsonl import write_line
 from .run import Begin, play, the_agent, the_model
@@ -82,7 +86,9 @@ def answered(settings: Settings, name: str, question: str | None, given: Given, 
     if not asked:
         raise CommandRefused(f"session {info.session_id} asks nothing")
     if answer is None:
-        _show(info.session_id, asked, as_json=as_json)
+        if question is not None and not (asked := [one for one in asked if one.id == question]):
+            raise CommandRefused(f"session {info.session_id} does not ask {question!r}; without --question you see what it asks")
+        _show(info.session_id, asked, _foreign(rows), as_json=as_json)
         return 0
     if question is None and len(asked) > 1:
         raise UsageError(f"several questions are open; say which: --question {' or --question '.join(one.id for one in asked)}")
@@ -94,7 +100,13 @@ def answered(settings: Settings, name: str, question: str | None, given: Given, 
     return play(begin, settings, session=info.session_id, as_json=as_json)
 
 
-def _show(session: str, asked: list[Question], *, as_json: bool) -> None:
+def _foreign(rows: list[Row]) -> list[str]:
+    """The tools of the open run that the command line does not have: such a run goes on only in the program that has them."""
+    ours = {tool.name for tool in (*readonly_tools(Path.cwd()), *RuntimeTools().tools())}
+    return [name for name in fold(row.record for row in rows).traits if name not in ours]
+
+
+def _show(session: str, asked: list[Question], foreign: list[str], *, as_json: bool) -> None:
     out = console()
     for one in asked:
         if as_json:
@@ -102,9 +114,10 @@ def _show(session: str, asked: list[Question], *, as_json: bool) -> None:
             continue
         out.print(printable(one.text), highlight=False, markup=False)
         out.print(printable(f"  {one.call.name} {one.arguments}"), highlight=False, markup=False)
-        out.print(
-            f"  interlock answer {session} --question {one.id} --allow (or --deny REASON)", highlight=False, markup=False, style="dim"
-        )
+        how = f"interlock answer {session} --question {one.id} --allow (or --deny REASON)"
+        if foreign:
+            how = f"to be answered in the program that has {', '.join(foreign)}: await agent.answer({one.id!r}, True)"
+        out.print(printable(f"  {how}"), highlight=False, markup=False, style="dim")
 
 
 def _questions(rows: list[Row]) -> list[Question]:

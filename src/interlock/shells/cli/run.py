@@ -24,6 +24,7 @@ from .display import Display
 from .exits import OUTCOME_CODES
 from .jsonl import JsonLines
 from .settings import Settings
+from .text import counted
 
 __all__ = ["Begin", "RunOptions", "play", "run", "run_config", "the_agent", "the_model"]
 
@@ -118,7 +119,7 @@ class _OneRun:
             self.say(f"to answer: interlock answer {self.session} --question {question.id} --allow (or --deny REASON)", style="yellow")
         usage = result.usage
         tokens = "" if usage.output_tokens is None else f", {(usage.input_tokens or 0) + usage.output_tokens:,} tokens"
-        self.say(f"session {self.session}: {usage.requests} requests, {usage.tool_calls} tool calls{tokens}")
+        self.say(f"session {self.session}: {counted(usage.requests, 'request')}, {counted(usage.tool_calls, 'tool call')}{tokens}")
         return code
 
     async def _cancel(self, agent: Agent) -> None:

@@ -63,6 +63,7 @@ class Found(NamedTuple):
 _LIMITS: dict[str, str] = {
     "requests": "Model requests of a run, re-prompts, retries and continuations included; then exit code 12.",
     "tool_calls": "Tool calls of a run.",
+    "cost_usd": "Dollars of a run, by the model's price list.",
     "tokens": "Input and output tokens of a run, as far as the provider reports them.",
     "deadline_s": "Wall clock of a run.",
     "dropped_calls": "Re-prompts in a row after a call that was announced but not included.",
@@ -70,6 +71,7 @@ _LIMITS: dict[str, str] = {
     "reasoning_only": "Re-prompts in a row after reasoning alone.",
     "malformed_calls": "Further requests in a row after calls of which none could run.",
     "continuations": "Continuations of an answer that a length limit cut.",
+    "invalid_outputs": "Re-prompts in a row after an answer that is not of the form asked for.",
     "pauses": "Continuations of a turn that the provider paused.",
     "model_attempts": "Attempts of one model step, the first included.",
     "backoff_s": "Wait before the second attempt; doubled for each further one.",
@@ -185,12 +187,12 @@ def key_named(name: str) -> Setting:
 
 
 def seconds(text: str) -> float:
-    """``90``, ``90s``, ``5m``, ``1h30m`` as seconds. Raises ValueError."""
-    whole = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip())
+    """``90``, ``90s``, ``5m``, ``1h30m``, ``30d`` as seconds. Raises ValueError."""
+    whole = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip())
     if not whole or not any(whole.groups()):
-        raise ValueError(f"{text!r} is no duration: write 90, 90s, 5m or 1h")
-    hours, minutes, rest = (float(part or 0) for part in whole.groups())
-    return hours * 3600 + minutes * 60 + rest
+        raise ValueError(f"{text!r} is no duration: write 90, 90s, 5m, 1h or 30d")
+    days, hours, minutes, rest = (float(part or 0) for part in whole.groups())
+    return days * 86400 + hours * 3600 + minutes * 60 + rest
 
 
 def _project(folder: Path | None) -> Path | None:

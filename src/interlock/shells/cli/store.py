@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from ...errors import UsageError
 from ...journal import Journal, SessionInfo, SQLiteJournal, open_journal
 from ..interrupts import run_interruptible
 from .settings import Settings
 
-__all__ = ["named", "place_of", "with_journal"]
+__all__ = ["named", "nothing_yet", "place_of", "with_journal"]
 
 T = TypeVar("T")
 
@@ -49,6 +49,11 @@ async def named(journal: Journal, name: str | None) -> SessionInfo:
     if fitting:
         raise UsageError(f"several sessions begin with {name!r}: {', '.join(info.session_id for info in fitting[:5])}; give more of the id")
     raise UsageError(f"there is no session {name!r}; interlock sessions lists them")
+
+
+def nothing_yet(settings: Settings) -> NoReturn:
+    """Raises UsageError: there is no journal to look into."""
+    raise UsageError(f"there are no sessions yet in {place_of(settings)}")
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ...messages import clean
 
-__all__ = ["columns", "console", "one_line", "printable"]
+__all__ = ["columns", "console", "counted", "one_line", "outcome_words", "printable"]
 
 # Control characters, C1 ones too: a model's text must not move the cursor or rename the window.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -31,6 +31,16 @@ def columns(text: str, width: int) -> str:
     """``text`` on one line of at most ``width`` cells, its own spaces kept."""
     line = printable(text).replace("\n", " ")
     return line if cell_len(line) <= width else set_cell_size(line, max(width - 3, 1)).rstrip() + "..."
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 request``, ``2 requests``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def outcome_words(outcome: str, reason: str) -> str:
+    """``limit (requests)``; ``cancelled``, where the reason says no more than the outcome."""
+    return outcome if outcome == reason else f"{outcome} ({reason})"
 
 
 def console(*, stderr: bool = False) -> Console:

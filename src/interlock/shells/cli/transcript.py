@@ -30,6 +30,7 @@ from ...records import (
     RunCancelled,
     RunEnded,
     RunStarted,
+    SessionForked,
     SessionOpened,
     SteeringReceived,
     ToolLateResult,
@@ -38,6 +39,7 @@ from ...records import (
     ToolStepSuspended,
 )
 from .jsonl import row_object, usage_object
+from .text import outcome_words
 
 __all__ = ["Format", "exported", "record_line", "shown"]
 
@@ -71,7 +73,7 @@ def shown(rows: Sequence[Row], *, full: bool) -> Iterator[tuple[str, str]]:
                 yield f"{sign} {message.name}: {_beginning(text_of(message.content), full=full)}\n", "red" if message.failed else "green"
     for ended in (row.record for row in rows[-1:]):
         if isinstance(ended, RunEnded) and ended.outcome.value != "completed":
-            yield f"{ended.outcome.value} ({ended.reason})", "bold red"
+            yield outcome_words(ended.outcome.value, ended.reason), "bold red"
 
 
 def record_line(row: Row) -> str:
@@ -173,6 +175,7 @@ _SAID: dict[type[Any], Callable[[Any], str]] = {
     ToolLateResult: lambda record: f"{record.key}: {record.content}",
     SteeringReceived: lambda record: text_of(record.message.content),
     ExtensionNoted: lambda record: f"{record.extension}: {record.data!r}",
-    RunCancelled: lambda record: f"{record.outcome.value} ({record.reason})",
-    RunEnded: lambda record: f"{record.outcome.value} ({record.reason})",
+    RunCancelled: lambda record: outcome_words(record.outcome.value, record.reason),
+    RunEnded: lambda record: outcome_words(record.outcome.value, record.reason),
+    SessionForked: lambda record: f"from {record.source} at {record.seq}",
 }

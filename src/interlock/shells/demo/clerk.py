@@ -40,7 +40,7 @@ class Clerk:
         self._slips: dict[str, list[str]] = {"look": ["plan"], "pay": ["url", "half", "repeat"], "report": ["cut"]}
 
     def __call__(self, body: Mapping[str, Any]) -> Step:
-        seen = _seen(body["messages"])
+        seen = seen_in(body["messages"])
         stage, step = _next(seen)
         if fault := self._faults.pop(stage, None):
             return _faulty(fault, seen)
@@ -146,7 +146,8 @@ def _report(due: list[dict[str, str]], tried: Mapping[Any, str]) -> str:
     return "\n".join([*lines, "", f"Paid in all: {euros(total)} EUR", ""])
 
 
-def _seen(messages: list[dict[str, Any]]) -> list[Seen]:
+def seen_in(messages: list[dict[str, Any]]) -> list[Seen]:
+    """Every tool call of a conversation, in order."""
     results = {message["tool_call_id"]: str(message["content"]) for message in messages if message["role"] == "tool"}
     return [
         Seen(made["function"]["name"], _arguments(made["function"]["arguments"]), results.get(made["id"], ""))

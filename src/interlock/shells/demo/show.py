@@ -32,7 +32,7 @@ from ...records import RunResult
 from ..cli.text import console
 from .world import Desk
 
-__all__ = ["Show"]
+__all__ = ["Show", "command_name"]
 
 WIDTH = 110
 # docs/guarantees.md says what each promises.
@@ -132,7 +132,7 @@ class Show:
         usage = result.usage
         self.line(f"session {result.session_id}: {usage.requests} requests, {usage.tool_calls} tool calls, journal {desk.journal}")
         self.line("Next:", style="bold")
-        command = shlex.quote(_command())
+        command = shlex.quote(command_name())
         url = shlex.quote(f"sqlite:///{quote(str(desk.journal))}")
         self.line(f"  {command} show {result.session_id} --journal {url}   (what was said)")
         self.line(f"  {command} log {result.session_id} --journal {url}   (every record)")
@@ -196,7 +196,7 @@ def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else ["(none)"]
 
 
-def _command() -> str:
+def command_name() -> str:
     """What to type for this program, from any directory."""
     path = Path(sys.argv[0])
     return "interlock" if path.name != "interlock" or shutil.which("interlock") else str(path.absolute())
