@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from interlock.testing import Step, WireServer
 from interlock.testing.script import Handler
+
+
+def first_request(server: WireServer) -> None:
+    """Return when the server has been asked something. It is in another thread, and whoever asks in another process."""
+    until = time.monotonic() + 20
+    while not server.requests:
+        assert time.monotonic() < until, "nobody has asked"
+        time.sleep(0.01)
 
 
 @contextmanager

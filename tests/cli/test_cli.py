@@ -8,7 +8,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 
 import interlock
 from interlock.testing import Step, call, calls, cut, error, hold, repeat, text
-from threaded import serving
+from threaded import first_request, serving
 
 INTERLOCK = [sys.executable, "-c", "import sys; from interlock.shells.cli import main; sys.exit(main())"]
 
@@ -165,9 +164,7 @@ def test_a_cut_answer_is_asked_for_again_and_said(cli: Cli) -> None:
 def test_ctrl_c_cancels_and_keeps_the_session(cli: Cli) -> None:
     with cli.model([hold(asyncio.Event(), after="Thinking about"), text("I am back.")]) as server:
         process = cli.popen("run", "Think.", "--session", "kept", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 20
-        while not server.requests and time.monotonic() < deadline:
-            time.sleep(0.02)
+        first_request(server)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
         assert process.returncode == 130, err
@@ -183,9 +180,7 @@ def test_a_session_that_runs_elsewhere_is_refused(cli: Cli) -> None:
     gate = asyncio.Event()
     with cli.model([hold(gate, then=text("done"))]) as server:
         process = cli.popen("run", "Think.", "--session", "busy", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 20
-        while not server.requests and time.monotonic() < deadline:
-            time.sleep(0.02)
+        first_request(server)
         refused = cli.run("run", "Me too.", "--session", "busy")
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=20)
@@ -196,12 +191,13 @@ def test_a_session_that_runs_elsewhere_is_refused(cli: Cli) -> None:
 def test_an_impatient_second_ctrl_c_is_no_traceback(cli: Cli) -> None:
     with cli.model([hold(asyncio.Event())]) as server:
         process = cli.popen("run", "Think.", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 20
-        while not server.requests and time.monotonic() < deadline:
-            time.sleep(0.02)
-        for _ in range(3):
+        first_request(server)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert b"once more ends at once" in said
+        for _ in range(2):
             process.send_signal(signal.SIGINT)
-            time.sleep(0.005)
         _, err = process.communicate(timeout=20)
     assert process.returncode in (130, -signal.SIGINT), err  # the same for a shell
     assert b"Traceback" not in err

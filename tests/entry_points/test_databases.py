@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 from interlock import Agent, AgentRunConfig, JournalCorrupt, JournalError, Outcome, SessionBusy, UsageError
 from interlock.journal import SQLiteJournal
 from interlock.testing import ScriptedModel, Step, call, calls, text
+from rights import drop, unprivileged
 
 from .saying import refused
 
@@ -158,10 +157,12 @@ def test_one_damaged_session_does_not_harm_another(tmp_path: Path) -> None:
 # ---- rights, locks and space -------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_read_only_directory_says_whose_rights_are_missing(tmp_path: Path) -> None:
-    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    never_opens(tmp_path / "j.db", "may write")
+    make_one_run(tmp_path / "other.db")  # what is imported on the way is read while there are rights
+    with unprivileged() as directory:
+        directory.chmod(0o555)
+        drop()
+        never_opens(directory / "j.db", "may write")
 
 
 def test_a_read_only_database_says_so_before_anything_runs(tmp_path: Path) -> None:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import stat
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +13,7 @@ import pytest
 from interlock.errors import JournalConflict, JournalError, UsageError
 from interlock.journal.sqlite import SQLiteJournal
 from journal.journal_help import append, data_of, fill, note, raw
+from rights import drop, unprivileged
 
 both = pytest.mark.parametrize("durability", ["process", "power"])
 Durability = Literal["process", "power"]
@@ -55,26 +52,12 @@ def test_a_file_that_cannot_be_created_is_refused() -> None:
     assert "it cannot be created" in refusal("/proc/agent.db")
 
 
-@contextmanager
-def unprivileged() -> Iterator[Path]:
-    """A directory that others may enter, while this process has the rights of nobody in particular."""
-    directory = Path(tempfile.mkdtemp())
-    directory.chmod(0o755)
-    user = os.geteuid()
-    try:
-        yield directory
-    finally:
-        os.seteuid(user)
-        shutil.rmtree(directory)
-
-
 def test_a_read_only_file_is_refused_when_it_is_opened() -> None:
     with unprivileged() as directory:
         path = directory / "agent.db"
         asyncio.run(fill(path, "a"))
         path.chmod(0o444)
-        if os.geteuid() == 0:
-            os.seteuid(65534)
+        drop()
         assert f"journal {path}: the file is read-only for this user" in refusal(path)
 
 
