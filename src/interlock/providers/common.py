@@ -85,9 +85,8 @@ def described(part: ImagePart | FilePart) -> str:
     return f"[file: {part.name or part.url or part.media_type or 'no description'}]"
 
 
-def ascii_json(document: bytes) -> str:
+def ascii_json(text: str) -> str:
     """A JSON document with each character beyond ASCII escaped, and nothing else changed: what a ``WireCopy`` holds."""
-    text = document.decode("utf-8", "replace")
     # Such a character can only stand inside a string, where its escape means the same.
     return text if text.isascii() else _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text)
 

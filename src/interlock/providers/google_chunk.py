@@ -9,7 +9,6 @@ The classes are not tracked by the garbage collector (``gc=False``): they live f
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, cast
 
 import msgspec
@@ -26,7 +25,6 @@ __all__ = [
     "PromptFeedback",
     "UsageMetadata",
     "arguments_of",
-    "ascii_json",
     "call_name",
     "decode",
     "decode_parts",
@@ -132,14 +130,6 @@ def arguments_of(call: FunctionCall) -> str:
 def call_name(call: FunctionCall) -> str:
     """The tool that is called; a call without a name is of a tool that does not exist."""
     return clean(call.name or "") or "unknown_tool"
-
-
-_NOT_ASCII = re.compile("[^\x00-\x7f]")
-
-
-def ascii_json(text: str) -> str:
-    """JSON text with everything beyond ASCII escaped, which can only be inside its strings."""
-    return text if text.isascii() else _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def _compact(raw: Raw) -> bytes:

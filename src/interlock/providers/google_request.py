@@ -33,8 +33,8 @@ from ..messages import (
 )
 from ..messages.arguments import wire_arguments
 from ..model import ModelRequest, ModelSettings, OutputSpec, ToolSpec
-from .common import described, json_bytes, merged, named_choice, wire_name
-from .google_chunk import FunctionCall, arguments_of, ascii_json, call_name, decode_parts
+from .common import ascii_json, described, json_bytes, merged, named_choice, wire_name
+from .google_chunk import FunctionCall, arguments_of, call_name, decode_parts
 from .google_reply import GEMINI
 from .history import Sessions
 

@@ -273,7 +273,8 @@ class ResponsesReply:
         values = [item.value for item in items if item.value is not None]
         if self._status != "completed" or len(values) < len(items) or all(map(is_plain, values)) or any(map(is_unanswered, values)):
             return None
-        return WireCopy(api=API, model=self._model, body=ascii_json(b"[%b]" % b",".join(item.raw for item in items)))
+        body = b"[%b]" % b",".join(item.raw for item in items)
+        return WireCopy(api=API, model=self._model, body=ascii_json(body.decode("utf-8", "replace")))
 
     def _cut(self) -> ProviderError:
         characters = sum(len(item.said.text()) for item in self._items.values() if item.kind == "message")
