@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from ..messages import AssistantMessage, Message, StopReason, WireCopy, clean, clean_tree
-from .chat_chunk import parse
+from .lenient import parse
 
 __all__ = ["API", "Block", "container_of", "copy_of", "parts_of"]
 

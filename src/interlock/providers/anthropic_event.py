@@ -14,6 +14,8 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
+from .lenient import as_int
+
 __all__ = ["Delta", "Event", "OutputDetails", "Reply", "TokenCounts", "decode", "lenient", "whole"]
 
 
@@ -72,7 +74,7 @@ def lenient(value: dict[str, Any]) -> Event:
     delta, message, block = value.get("delta"), value.get("message"), value.get("content_block")
     return Event(
         type=_str(value.get("type")) or "",
-        index=_int(value.get("index")),
+        index=as_int(value.get("index")),
         delta=_delta(cast("dict[str, Any]", delta)) if isinstance(delta, dict) else None,
         content_block=cast("dict[str, Any]", block) if isinstance(block, dict) else None,
         message=whole(cast("dict[str, Any]", message)) if isinstance(message, dict) else _str(message),
@@ -112,24 +114,15 @@ def _usage(value: Any) -> TokenCounts | None:
         return None
     fields = cast("dict[str, Any]", value)
     details = fields.get("output_tokens_details")
-    thought = _int(cast("dict[str, Any]", details).get("thinking_tokens")) if isinstance(details, dict) else None
+    thought = as_int(cast("dict[str, Any]", details).get("thinking_tokens")) if isinstance(details, dict) else None
     return TokenCounts(
-        input_tokens=_int(fields.get("input_tokens")),
-        output_tokens=_int(fields.get("output_tokens")),
-        cache_read_input_tokens=_int(fields.get("cache_read_input_tokens")),
-        cache_creation_input_tokens=_int(fields.get("cache_creation_input_tokens")),
+        input_tokens=as_int(fields.get("input_tokens")),
+        output_tokens=as_int(fields.get("output_tokens")),
+        cache_read_input_tokens=as_int(fields.get("cache_read_input_tokens")),
+        cache_creation_input_tokens=as_int(fields.get("cache_creation_input_tokens")),
         output_tokens_details=OutputDetails(thought),
     )
 
 
 def _str(value: Any) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _int(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        return int(value)
-    except (ValueError, OverflowError):
-        return None

@@ -19,8 +19,8 @@ from ..model.accumulator import ToolCalls
 from .anthropic_copy import Block, copy_of
 from .anthropic_event import Delta as BlockDelta
 from .anthropic_event import Event, Reply, TokenCounts, decode, lenient, whole
-from .chat_chunk import parse
 from .faults import error_object
+from .lenient import parse
 from .ports import Delta
 from .stops import FAILURE, GOES_ON, gravity_of, stop_reason, stop_word
 

@@ -14,6 +14,8 @@ from typing import Any, cast
 import msgspec
 from msgspec import Raw, Struct
 
+from .lenient import as_dict, as_int, as_str
+
 __all__ = [
     "Call",
     "Choice",
@@ -27,7 +29,6 @@ __all__ = [
     "decode",
     "details_text",
     "lenient",
-    "parse",
 ]
 
 
@@ -92,14 +93,6 @@ class Chunk(Struct, gc=False):
 decode = msgspec.json.Decoder(Chunk).decode
 
 
-def parse(payload: bytes) -> Any:
-    """The JSON value, read as leniently as Python can: lone surrogates, NaN, bytes that are not UTF-8. None if it is none."""
-    try:
-        return json.loads(payload.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-
-
 def details_text(raw: Raw) -> str:
     """OpenRouter's ``reasoning_details``, for models that give their reasoning nowhere else."""
     details = msgspec.json.decode(raw) if raw else None
@@ -112,7 +105,7 @@ def details_text(raw: Raw) -> str:
 def lenient(value: dict[str, Any]) -> Chunk:
     """The same fields as the typed decoder's, with whatever has another type mended or left out."""
     choices = [_choice(choice) for choice in _dicts(value.get("choices"))]
-    groq = _dict(value.get("x_groq"))
+    groq = as_dict(value.get("x_groq"))
     return Chunk(
         choices=choices,
         usage=_lenient_usage(value.get("usage")),
@@ -124,10 +117,10 @@ def lenient(value: dict[str, Any]) -> Chunk:
 def _choice(value: dict[str, Any]) -> Choice:
     delta, message = value.get("delta"), value.get("message")
     return Choice(
-        index=_int(value.get("index")),
+        index=as_int(value.get("index")),
         delta=_message(cast("dict[str, Any]", delta)) if isinstance(delta, dict) else None,
         message=_message(cast("dict[str, Any]", message)) if isinstance(message, dict) else None,
-        finish_reason=_str(value.get("finish_reason")),
+        finish_reason=as_str(value.get("finish_reason")),
         error=_raw(value.get("error")),
     )
 
@@ -135,16 +128,16 @@ def _choice(value: dict[str, Any]) -> Choice:
 def _message(value: dict[str, Any]) -> Message:
     text, thought = _content(value.get("content"))
     calls = [
-        Call(index=_int(call.get("index")), id=_str(call.get("id")), function=_function(call.get("function") or call))
+        Call(index=as_int(call.get("index")), id=as_str(call.get("id")), function=_function(call.get("function") or call))
         for call in _dicts(value.get("tool_calls"))
     ]
     legacy = value.get("function_call")
     return Message(
         content=text,
         tool_calls=calls or None,
-        reasoning_content=_str(value.get("reasoning_content")) or thought,
-        reasoning=_str(value.get("reasoning")),
-        refusal=_str(value.get("refusal")),
+        reasoning_content=as_str(value.get("reasoning_content")) or thought,
+        reasoning=as_str(value.get("reasoning")),
+        refusal=as_str(value.get("refusal")),
         function_call=_function(legacy) if isinstance(legacy, dict) else None,
         reasoning_details=_raw(value.get("reasoning_details")),
     )
@@ -153,7 +146,7 @@ def _message(value: dict[str, Any]) -> Message:
 def _content(value: Any) -> tuple[str, str]:
     """Text and reasoning of a content that is a string or a list of parts (Mistral: ``text`` and ``thinking``)."""
     if not isinstance(value, list):
-        return _str(value) or "", ""
+        return as_str(value) or "", ""
     text, thought = "", ""
     for part in cast("list[Any]", value):
         if isinstance(part, str):
@@ -162,29 +155,29 @@ def _content(value: Any) -> tuple[str, str]:
             fields = cast("dict[str, Any]", part)
             thinking = fields.get("thinking")
             thought += _content(thinking)[0] if thinking else ""
-            text += _str(fields.get("text")) or ""
+            text += as_str(fields.get("text")) or ""
     return text, thought
 
 
 def _function(value: Any) -> Function:
-    fields = _dict(value)
+    fields = as_dict(value)
     arguments = fields.get("arguments")
     if arguments is not None and not isinstance(arguments, str):
         # An object where JSON text belongs.
         arguments = json.dumps(arguments, ensure_ascii=False)
-    return Function(name=_str(fields.get("name")), arguments=arguments)
+    return Function(name=as_str(fields.get("name")), arguments=arguments)
 
 
 def _lenient_usage(value: Any) -> TokenCounts | None:
     if not isinstance(value, dict):
         return None
     fields = cast("dict[str, Any]", value)
-    prompt, completion = _dict(fields.get("prompt_tokens_details")), _dict(fields.get("completion_tokens_details"))
+    prompt, completion = as_dict(fields.get("prompt_tokens_details")), as_dict(fields.get("completion_tokens_details"))
     return TokenCounts(
-        prompt_tokens=_int(fields.get("prompt_tokens")),
-        completion_tokens=_int(fields.get("completion_tokens")),
-        prompt_tokens_details=PromptDetails(_int(prompt.get("cached_tokens"))),
-        completion_tokens_details=CompletionDetails(_int(completion.get("reasoning_tokens"))),
+        prompt_tokens=as_int(fields.get("prompt_tokens")),
+        completion_tokens=as_int(fields.get("completion_tokens")),
+        prompt_tokens_details=PromptDetails(as_int(prompt.get("cached_tokens"))),
+        completion_tokens_details=CompletionDetails(as_int(completion.get("reasoning_tokens"))),
     )
 
 
@@ -192,25 +185,6 @@ def _raw(value: Any) -> Raw:
     return Raw(json.dumps(value).encode()) if value else Raw(b"")
 
 
-def _dict(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
 def _dicts(value: Any) -> list[dict[str, Any]]:
     values = cast("list[Any]", value) if isinstance(value, list) else [value]
     return [cast("dict[str, Any]", item) for item in values if isinstance(item, dict)]
-
-
-def _str(value: Any) -> str | None:
-    if isinstance(value, str) or value is None:
-        return value
-    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def _int(value: Any) -> int | None:
-    if isinstance(value, bool):
-        return None
-    try:
-        return int(value)
-    except (TypeError, ValueError, OverflowError):
-        return None

@@ -16,10 +16,11 @@ from ..errors import ProviderError
 from ..messages import AssistantMessage, StopReason, Usage, clean
 from ..model import ModelResponse, ReasoningDelta, Stop, TextDelta, ToolCallDelta
 from ..model.accumulator import ToolCalls
-from .chat_chunk import Call, Choice, Chunk, Function, Groq, TokenCounts, decode, details_text, lenient, parse
+from .chat_chunk import Call, Choice, Chunk, Function, Groq, TokenCounts, decode, details_text, lenient
 from .chat_chunk import Message as ChunkMessage
 from .chat_details import Details, copy_of
 from .faults import error_object
+from .lenient import parse
 from .ports import Delta
 from .stops import FAILURE, GOES_ON, gravity_of, stop_reason, stop_word
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ..messages import clean, clean_tree
+from .lenient import as_dict, as_int, as_str
 
 __all__ = [
     "Candidate",
@@ -138,11 +139,11 @@ def _compact(raw: Raw) -> bytes:
 
 def mended(value: dict[str, Any]) -> bytes:
     """The same response as JSON that ``decode`` takes: what has another type than documented is mended or left out."""
-    feedback, usage = _dict(value.get("promptFeedback")), _dict(value.get("usageMetadata"))
+    feedback, usage = as_dict(value.get("promptFeedback")), as_dict(value.get("usageMetadata"))
     fields: dict[str, Any] = {
         "candidates": [_candidate(candidate) for candidate in _dicts(value.get("candidates"))],
-        "promptFeedback": {"blockReason": _str(feedback.get("blockReason"))},
-        "usageMetadata": {name: _int(usage.get(name)) for name in UsageMetadata.__struct_fields__},
+        "promptFeedback": {"blockReason": as_str(feedback.get("blockReason"))},
+        "usageMetadata": {name: as_int(usage.get(name)) for name in UsageMetadata.__struct_fields__},
     }
     if value.get("error"):
         fields["error"] = value["error"]
@@ -150,44 +151,25 @@ def mended(value: dict[str, Any]) -> bytes:
 
 
 def _candidate(value: dict[str, Any]) -> dict[str, Any]:
-    parts = _dict(value.get("content")).get("parts")
-    mended_candidate: dict[str, Any] = {name: _str(value.get(name)) for name in ("finishReason", "finishMessage")}
-    return {**mended_candidate, "index": _int(value.get("index")), "content": {"parts": [_part(part) for part in _dicts(parts)]}}
+    parts = as_dict(value.get("content")).get("parts")
+    mended_candidate: dict[str, Any] = {name: as_str(value.get(name)) for name in ("finishReason", "finishMessage")}
+    return {**mended_candidate, "index": as_int(value.get("index")), "content": {"parts": [_part(part) for part in _dicts(parts)]}}
 
 
 def _part(value: dict[str, Any]) -> dict[str, Any]:
-    part = {**value, "text": _str(value.get("text")), "thought": value.get("thought") is True}
+    part = {**value, "text": as_str(value.get("text")), "thought": value.get("thought") is True}
     if "thoughtSignature" in value:
-        part["thoughtSignature"] = _str(value["thoughtSignature"])
+        part["thoughtSignature"] = as_str(value["thoughtSignature"])
     call = value.get("functionCall")
     if isinstance(call, dict):
         fields = cast("dict[str, Any]", call)
-        part["functionCall"] = {**fields, "name": _str(fields.get("name")), "id": _str(fields.get("id"))}
+        part["functionCall"] = {**fields, "name": as_str(fields.get("name")), "id": as_str(fields.get("id"))}
         part["functionCall"]["willContinue"] = bool(fields.get("willContinue"))
     elif "functionCall" in part:
         del part["functionCall"]
     return {name: field for name, field in part.items() if field is not None and field is not False}
 
 
-def _dict(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
 def _dicts(value: Any) -> list[dict[str, Any]]:
     values = cast("list[Any]", value) if isinstance(value, list) else [value]
     return [{"text": item} if isinstance(item, str) else cast("dict[str, Any]", item) for item in values if isinstance(item, (dict, str))]
-
-
-def _str(value: Any) -> str | None:
-    if isinstance(value, str) or value is None:
-        return value
-    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def _int(value: Any) -> int | None:
-    if isinstance(value, bool):
-        return None
-    try:
-        return int(value)
-    except (TypeError, ValueError, OverflowError):
-        return None

@@ -19,10 +19,10 @@ from ..errors import ProviderError
 from ..messages import AssistantMessage, StopReason, Usage, WireCopy, clean
 from ..model import ModelResponse, ReasoningDelta, Stop, TextDelta, ToolCallDelta
 from ..model.accumulator import ToolCalls
-from .chat_chunk import parse
 from .common import ascii_json
 from .faults import error_object
 from .google_chunk import Candidate, Chunk, Part, UsageMetadata, arguments_of, call_name, decode, mended, raw_parts
+from .lenient import parse
 from .ports import Delta
 from .stops import FAILURE, gravity_of, stop_reason
 

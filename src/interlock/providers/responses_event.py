@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from .chat_chunk import parse
+from .lenient import parse
 
 __all__ = ["Body", "Event", "Piece", "body_of", "decode", "decode_piece", "lenient", "read"]
 

@@ -19,9 +19,9 @@ from ..errors import ProviderError
 from ..messages import AssistantMessage, StopReason, Usage, WireCopy, clean
 from ..model import ModelResponse, ReasoningDelta, Stop, TextDelta, ToolCallDelta
 from ..model.accumulator import ToolCalls
-from .chat_chunk import parse
 from .common import Speech, ascii_json
 from .faults import error_object
+from .lenient import parse
 from .ports import Delta
 from .responses_event import Body, Event, body_of, decode, decode_piece, lenient, read
 from .responses_items import arguments_of, has_refusal, id_of, is_plain, is_unanswered, reasoning_of, text_of_item
