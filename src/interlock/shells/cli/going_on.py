@@ -12,7 +12,6 @@ from ...agent import Agent, Allow, Deny, Edit
 from ...agent.plan import ResumePlan
 from ...errors import CommandRefused, UsageError
 from ...extensions.runtime_tools import RuntimeTools
-from ...journal import Journal, SessionInfo
 from ...machine import Progress, fold
 from ...records import Question, Row, ToolStepSuspended
 from ...toolbox.readonly import readonly_tools
@@ -20,7 +19,7 @@ from ..interrupts import run_interruptible
 from .jsonl import write_line
 from .run import Begin, play, the_agent, the_model
 from .settings import Settings
-from .store import named, place_of, with_journal
+from .store import info_of, rows_of
 from .text import console, printable
 
 __all__ = ["Given", "answered", "explained", "resumed"]
@@ -52,13 +51,13 @@ class Given:
 
 def resumed(settings: Settings, name: str, *, as_json: bool) -> int:
     """Go on with the open run of the session ``name``."""
-    info, _ = _read(settings, name)
+    info = info_of(settings, name)
     return play(lambda: lambda session: session.stream_resume(), settings, session=info.session_id, as_json=as_json)
 
 
 def explained(settings: Settings, name: str, *, as_json: bool) -> int:
     """What a resume would do, without doing it."""
-    info, _ = _read(settings, name)
+    info = info_of(settings, name)
     if info.state == "running":
         raise CommandRefused(f"session {info.session_id} is running: there is nothing to resume")
     model, journal = the_model(settings, lambda _: None), settings.journal(create=False)
@@ -81,7 +80,7 @@ def explained(settings: Settings, name: str, *, as_json: bool) -> int:
 def answered(settings: Settings, name: str, question: str | None, given: Given, *, as_json: bool) -> int:
     """Give the answer and go on; without one, show what is asked."""
     answer = given.answer()
-    info, rows = _read(settings, name)
+    info, rows = rows_of(settings, name)
     asked = _questions(rows)
     if not asked:
         raise CommandRefused(f"session {info.session_id} asks nothing")
@@ -129,14 +128,3 @@ def _questions(rows: list[Row]) -> list[Question]:
         for call in waiting
         if (one := asked.get(call.question_id)) is not None
     ]
-
-
-def _read(settings: Settings, name: str) -> tuple[SessionInfo, list[Row]]:
-    async def read(journal: Journal) -> tuple[SessionInfo, list[Row]]:
-        info = await named(journal, name)
-        return info, await journal.read(info.session_id)
-
-    found = with_journal(settings, read, nothing=None)
-    if found is None:
-        raise UsageError(f"there are no sessions yet in {place_of(settings)}")
-    return found

@@ -20,7 +20,7 @@ from ...messages import text_of
 from ...records import Outcome, Row, RunEnded, RunStarted
 from .jsonl import row_object, write_line
 from .settings import Settings, seconds
-from .store import named, nothing_yet, place_of, with_journal
+from .store import info_of, named, nothing_yet, place_of, rows_of, with_journal
 from .text import columns, console, counted, printable
 from .transcript import Format, exported, record_line, shown
 
@@ -93,7 +93,7 @@ async def _first_prompt(journal: Journal, info: SessionInfo) -> str:
 
 def show(settings: Settings, name: str | None, *, full: bool) -> int:
     """The transcript, readable."""
-    info, rows = _read(settings, name)
+    info, rows = rows_of(settings, name)
     out = console()
     for text, style in shown(rows, full=full):
         out.print(printable(text), style=style)
@@ -114,7 +114,7 @@ def log(settings: Settings, name: str | None, *, follow: bool, as_json: bool) ->
             sys.stdout.flush()
 
     if not follow:
-        for row in _read(settings, name)[1]:
+        for row in rows_of(settings, name)[1]:
             line(row)
         return 0
 
@@ -132,7 +132,7 @@ def log(settings: Settings, name: str | None, *, follow: bool, as_json: bool) ->
 
 def delete(settings: Settings, name: str, *, yes: bool) -> int:
     """Remove a session for good. Asks on a terminal. Raises UsageError where nobody can be asked, SessionBusy while it runs."""
-    info, _ = _read(settings, name, rows=False)
+    info = info_of(settings, name)
     if not yes and not _agreed(f"session {info.session_id}", f"({info.rows} records) "):
         return 1
 
@@ -196,7 +196,7 @@ def _agreed(what: str, more: str = "") -> bool:
 
 def export(settings: Settings, name: str | None, *, form: Literal["json", "jsonl", "markdown"], output: Path | None) -> int:
     """The session as a document, to stdout or into a new file (mode 0600, for it holds the conversation)."""
-    info, rows = _read(settings, name)
+    info, rows = rows_of(settings, name)
     text = exported(info, rows, form=Format(form))
     if output is None:
         sys.stdout.write(text)
@@ -219,14 +219,6 @@ def ids(settings: Settings) -> Iterable[str]:
         return [info.session_id for info in await journal.sessions()]
 
     return with_journal(settings, read, nothing=[])
-
-
-def _read(settings: Settings, name: str | None, *, rows: bool = True) -> tuple[SessionInfo, list[Row]]:
-    async def read(journal: Journal) -> tuple[SessionInfo, list[Row]]:
-        info = await named(journal, name)
-        return info, await journal.read(info.session_id) if rows else []
-
-    return with_journal(settings, read, nothing=None) or nothing_yet(settings)
 
 
 def _ago(at: float) -> str:

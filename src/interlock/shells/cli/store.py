@@ -9,10 +9,11 @@ from typing import NoReturn, TypeVar
 
 from ...errors import UsageError
 from ...journal import Journal, SessionInfo, SQLiteJournal, open_journal
+from ...records import Row
 from ..interrupts import run_interruptible
 from .settings import Settings
 
-__all__ = ["named", "nothing_yet", "place_of", "with_journal"]
+__all__ = ["info_of", "named", "nothing_yet", "place_of", "rows_of", "with_journal"]
 
 T = TypeVar("T")
 
@@ -49,6 +50,21 @@ async def named(journal: Journal, name: str | None) -> SessionInfo:
     if fitting:
         raise UsageError(f"several sessions begin with {name!r}: {', '.join(info.session_id for info in fitting[:5])}; give more of the id")
     raise UsageError(f"there is no session {name!r}; interlock sessions lists them")
+
+
+def info_of(settings: Settings, name: str | None) -> SessionInfo:
+    """What the journal says of that session. Raises as ``named`` does, and where there is no journal."""
+    return with_journal(settings, lambda journal: named(journal, name), nothing=None) or nothing_yet(settings)
+
+
+def rows_of(settings: Settings, name: str | None) -> tuple[SessionInfo, list[Row]]:
+    """The same, and all of its records."""
+
+    async def read(journal: Journal) -> tuple[SessionInfo, list[Row]]:
+        info = await named(journal, name)
+        return info, await journal.read(info.session_id)
+
+    return with_journal(settings, read, nothing=None) or nothing_yet(settings)
 
 
 def nothing_yet(settings: Settings) -> NoReturn:
