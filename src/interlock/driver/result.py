@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..errors import ProtocolError
-from ..machine import INVALID_OUTPUT, Call, Progress, at_rest
+from ..journal.transcript import Transcript
+from ..machine import INVALID_OUTPUT, Progress, State, at_rest
 from ..messages import Usage
-from ..records import Outcome, Question, RunEnded, RunResult, ToolStepSuspended
+from ..records import Outcome, Question, RunEnded, RunResult
 from ..tools.output import Checked, OutputType
 from .session import LiveSession
 
@@ -35,7 +36,7 @@ def result_of(session: LiveSession, record: RunEnded, usage: Usage, cost_usd: fl
 def result_at_rest(session: LiveSession, usage: Usage, *, driven: bool) -> RunResult:
     """The result of a run that is still open: WAITING for a person, or merely accepted. driven: everything that could start has."""
     outcome, transcript = at_rest(session.state), session.transcript
-    questions = tuple(_questions(session))
+    questions = questions_of(session.state, transcript)
     if driven and outcome is Outcome.WAITING and not questions:
         raise ProtocolError(f"session {session.session_id!r} is at rest in the middle of a batch, and waits for nobody")
     return RunResult(
@@ -51,13 +52,13 @@ def result_at_rest(session: LiveSession, usage: Usage, *, driven: bool) -> RunRe
     )
 
 
-def _questions(session: LiveSession) -> list[Question]:
-    texts = session.transcript.questions
-    waiting: list[Call] = [call for call in session.state.calls.values() if call.progress is Progress.WAITING]
-    return [_question(call, texts[call.question_id]) for call in waiting if call.question_id in texts]
-
-
-def _question(call: Call, asked: ToolStepSuspended) -> Question:
-    return Question(
-        id=call.question_id, key=call.key, call=call.call, text=asked.question, arguments=asked.arguments, expires_at=asked.expires_at
+def questions_of(state: State, transcript: Transcript) -> tuple[Question, ...]:
+    """The questions that are open, in call order."""
+    waiting = [call for call in state.calls.values() if call.progress is Progress.WAITING]
+    return tuple(
+        Question(
+            id=call.question_id, key=call.key, call=call.call, text=asked.question, arguments=asked.arguments, expires_at=asked.expires_at
+        )
+        for call in waiting
+        if (asked := transcript.questions.get(call.question_id)) is not None
     )

@@ -10,10 +10,12 @@ import msgspec
 
 from ...agent import Agent, Allow, Deny, Edit
 from ...agent.plan import ResumePlan
+from ...driver.result import questions_of
 from ...errors import CommandRefused, UsageError
 from ...extensions.runtime_tools import RuntimeTools
-from ...machine import Progress, fold
-from ...records import Question, Row, ToolStepSuspended
+from ...journal.transcript import Transcript
+from ...machine import fold
+from ...records import Question, Row
 from ...toolbox.readonly import readonly_tools
 from ..interrupts import run_interruptible
 from .jsonl import write_line
@@ -81,7 +83,8 @@ def answered(settings: Settings, name: str, question: str | None, given: Given, 
     """Give the answer and go on; without one, show what is asked."""
     answer = given.answer()
     info, rows = rows_of(settings, name)
-    asked = _questions(rows)
+    records = [row.record for row in rows]
+    asked = list(questions_of(fold(records), Transcript(records)))
     if not asked:
         raise CommandRefused(f"session {info.session_id} asks nothing")
     if answer is None:
@@ -117,14 +120,3 @@ def _show(session: str, asked: list[Question], foreign: list[str], *, as_json: b
         if foreign:
             how = f"to be answered in the program that has {', '.join(foreign)}: await agent.answer({one.id!r}, True)"
         out.print(printable(f"  {how}"), highlight=False, markup=False, style="dim")
-
-
-def _questions(rows: list[Row]) -> list[Question]:
-    """The questions that are open, in call order."""
-    asked = {row.record.question_id: row.record for row in rows if isinstance(row.record, ToolStepSuspended)}
-    waiting = [call for call in fold(row.record for row in rows).calls.values() if call.progress is Progress.WAITING]
-    return [
-        Question(id=call.question_id, key=call.key, call=call.call, text=one.question, arguments=one.arguments, expires_at=one.expires_at)
-        for call in waiting
-        if (one := asked.get(call.question_id)) is not None
-    ]
