@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +40,19 @@ def later() -> float:
     return time.time() + 3600
 
 
-async def agent_on(path: Path, steps: Any, *, clock: Any = time.time, **options: Any) -> tuple[Agent, SQLiteJournal]:
-    """An agent with a journal object, and so a lease, of its own: to the store it is another process."""
-    journal = SQLiteJournal(path, clock=clock)
-    config = AgentRunConfig(session_id="s")
-    return await Agent.create(ScriptedModel(steps), config=config, journal=journal, limits=limits(), **options), journal
+@asynccontextmanager
+async def processes(path: Path) -> AsyncGenerator[Callable[..., Awaitable[Agent]]]:
+    """Makes agents with a journal object, and so a lease, each of its own: to the store each is another process. Closes them at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def process(steps: Any, *, clock: Any = time.time, **options: Any) -> Agent:
+            journal = SQLiteJournal(path, clock=clock)
+            stack.push_async_callback(journal.aclose)
+            config = AgentRunConfig(session_id="s")
+            made = await Agent.create(ScriptedModel(steps), config=config, journal=journal, limits=limits(), **options)
+            return await stack.enter_async_context(made)
+
+        yield process
 
 
 def test_a_process_that_was_frozen_before_its_handler_wakes_up_to_a_conflict_and_has_no_effect(tmp_path: Path) -> None:
@@ -55,22 +65,19 @@ def test_a_process_that_was_frozen_before_its_handler_wakes_up_to_a_conflict_and
             await wake.wait()
             return await call_next()
 
-        path = tmp_path / "agent.db"
-        stale, stale_journal = await agent_on(path, [PAY], tools=[world.pay("stale")], extensions=[frozen])
-        running = asyncio.create_task(stale.run("Pay A."))
-        await inside.wait()
-        fresh, fresh_journal = await agent_on(path, [PAY, text("Paid.")], clock=later, tools=[world.pay("fresh")])
-        assert (await fresh.resume()).text == "Paid."
-        wake.set()
-        with pytest.raises(JournalConflict):
-            await running
-        assert world.paid == ["fresh paid A in epoch 2"]
-        rows = await fresh.session("s").records()
-        assert [row.record.epoch for row in rows if isinstance(row.record, SessionOpened)] == [1, 2]
-        assert sum(isinstance(row.record, HandlerStarted) for row in rows) == 1
-        for agent, journal in ((stale, stale_journal), (fresh, fresh_journal)):
-            await agent.aclose()
-            await journal.aclose()
+        async with processes(tmp_path / "agent.db") as process:
+            stale = await process([PAY], tools=[world.pay("stale")], extensions=[frozen])
+            running = asyncio.create_task(stale.run("Pay A."))
+            await inside.wait()
+            fresh = await process([PAY, text("Paid.")], clock=later, tools=[world.pay("fresh")])
+            assert (await fresh.resume()).text == "Paid."
+            wake.set()
+            with pytest.raises(JournalConflict):
+                await running
+            assert world.paid == ["fresh paid A in epoch 2"]
+            rows = await fresh.session("s").records()
+            assert [row.record.epoch for row in rows if isinstance(row.record, SessionOpened)] == [1, 2]
+            assert sum(isinstance(row.record, HandlerStarted) for row in rows) == 1
 
     asyncio.run(main())
 
@@ -88,22 +95,19 @@ def test_a_process_that_was_frozen_after_its_handler_cannot_record_it_and_the_ot
         async def never(invoice: str) -> str:
             raise AssertionError("started again")
 
-        path = tmp_path / "agent.db"
-        stale, stale_journal = await agent_on(path, [PAY], tools=[pay])
-        running = asyncio.create_task(stale.run("Pay A."))
-        await inside.wait()
-        never.__name__ = "pay"
-        fresh, fresh_journal = await agent_on(path, [text("I shall look.")], clock=later, tools=[never])
-        result = await fresh.resume()
-        assert [message.effect for message in result.messages if isinstance(message, ToolMessage)] == ["unknown"]
-        wake.set()
-        with pytest.raises(JournalConflict):
-            await running
-        assert world.paid == ["A"]
-        assert result.messages == await fresh.session("s").messages()
-        for agent, journal in ((stale, stale_journal), (fresh, fresh_journal)):
-            await agent.aclose()
-            await journal.aclose()
+        async with processes(tmp_path / "agent.db") as process:
+            stale = await process([PAY], tools=[pay])
+            running = asyncio.create_task(stale.run("Pay A."))
+            await inside.wait()
+            never.__name__ = "pay"
+            fresh = await process([text("I shall look.")], clock=later, tools=[never])
+            result = await fresh.resume()
+            assert [message.effect for message in result.messages if isinstance(message, ToolMessage)] == ["unknown"]
+            wake.set()
+            with pytest.raises(JournalConflict):
+                await running
+            assert world.paid == ["A"]
+            assert result.messages == await fresh.session("s").messages()
 
     asyncio.run(main())
 
@@ -118,21 +122,18 @@ def test_while_a_process_is_alive_another_one_neither_runs_nor_resumes_nor_answe
             await wake.wait()
             return await call_next()
 
-        path = tmp_path / "agent.db"
-        first, first_journal = await agent_on(path, [PAY, text("Paid.")], tools=[world.pay("first")], extensions=[slow])
-        second, second_journal = await agent_on(path, [], tools=[world.pay("second")])
-        running = asyncio.create_task(first.run("Pay A."))
-        await inside.wait()
-        # What has been waited for is stored, the lease with it.
-        for attempt in (second.run("Me too."), second.resume(), second.answer("q"), second.steer("Hi."), second.cancel()):
-            with pytest.raises(SessionBusy):
-                await attempt
-        wake.set()
-        assert (await running).text == "Paid."
-        assert world.paid == ["first paid A in epoch 1"]
-        for agent, journal in ((first, first_journal), (second, second_journal)):
-            await agent.aclose()
-            await journal.aclose()
+        async with processes(tmp_path / "agent.db") as process:
+            first = await process([PAY, text("Paid.")], tools=[world.pay("first")], extensions=[slow])
+            second = await process([], tools=[world.pay("second")])
+            running = asyncio.create_task(first.run("Pay A."))
+            await inside.wait()
+            # What has been waited for is stored, the lease with it.
+            for attempt in (second.run("Me too."), second.resume(), second.answer("q"), second.steer("Hi."), second.cancel()):
+                with pytest.raises(SessionBusy):
+                    await attempt
+            wake.set()
+            assert (await running).text == "Paid."
+            assert world.paid == ["first paid A in epoch 1"]
 
     asyncio.run(main())
 
@@ -148,23 +149,20 @@ def test_of_many_that_resume_at_once_exactly_one_wins_and_the_handler_starts_onc
             await wake.wait()
             return await call_next()
 
-        path = tmp_path / "agent.db"
-        dead, dead_journal = await agent_on(path, [PAY], tools=[world.pay("dead")], extensions=[slow])
-        running = asyncio.create_task(dead.run("Pay A."))
-        await inside.wait()
-        others = [await agent_on(path, [PAY, text("Paid.")], clock=later, tools=[world.pay(str(n))]) for n in range(rivals)]
-        said = await asyncio.gather(*(agent.resume() for agent, _ in others), return_exceptions=True)
-        won = [result for result in said if not isinstance(result, BaseException)]
-        assert [result.outcome for result in won] == [Outcome.COMPLETED]
-        assert all(isinstance(result, InterlockError) for result in said if isinstance(result, BaseException)), said
-        assert len(world.paid) == 1
-        wake.set()
-        with pytest.raises(JournalConflict):
-            await running
-        assert len(world.paid) == 1
-        for agent, journal in ((dead, dead_journal), *others):
-            await agent.aclose()
-            await journal.aclose()
+        async with processes(tmp_path / "agent.db") as process:
+            dead = await process([PAY], tools=[world.pay("dead")], extensions=[slow])
+            running = asyncio.create_task(dead.run("Pay A."))
+            await inside.wait()
+            others = [await process([PAY, text("Paid.")], clock=later, tools=[world.pay(str(n))]) for n in range(rivals)]
+            said = await asyncio.gather(*(agent.resume() for agent in others), return_exceptions=True)
+            won = [result for result in said if not isinstance(result, BaseException)]
+            assert [result.outcome for result in won] == [Outcome.COMPLETED]
+            assert all(isinstance(result, InterlockError) for result in said if isinstance(result, BaseException)), said
+            assert len(world.paid) == 1
+            wake.set()
+            with pytest.raises(JournalConflict):
+                await running
+            assert len(world.paid) == 1
 
     asyncio.run(main())
 
