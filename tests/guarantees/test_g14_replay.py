@@ -33,7 +33,8 @@ from interlock.journal import MemoryJournal
 from interlock.messages import AssistantMessage, ToolMessage, UserMessage, text_of
 from interlock.model import ModelResponse
 from interlock.providers.openai import OpenAIChatModel
-from interlock.records import HandlerStarted, ModelStepEnded, RunEnded, ToolStepEnded
+from interlock.records import HandlerStarted, ModelStepEnded, RunEnded, ToolStepEnded, ToolStepStarted
+from interlock.records.redaction import with_texts
 from interlock.testing import ScriptedModel, WireServer, call, calls, eof, error, text
 
 PAY = [calls(call("a", "pay", {"invoice": "A"}), call("b", "pay", {"invoice": "B"})), text("Done.")]
@@ -529,3 +530,34 @@ async def test_a_live_session_is_replayed_as_far_as_it_has_come() -> None:
         assert (replay.open, replay.results) == (True, ())
         go.set()
         assert (await running).text == "Done."
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_a_call_that_was_cancelled_before_any_layer_saw_it_meets_no_layer_in_the_replay_whatever_a_redaction_made_of_its_result(
+    mask: bool,
+) -> None:
+    async def main() -> None:
+        seen: list[str] = []
+        cancelling: list[asyncio.Task[None]] = []
+
+        class Masks(AgentExtension):
+            def redact(self, record: Any) -> Any:
+                return with_texts(record, lambda _: "***") if mask and isinstance(record, ToolStepEnded) else record
+
+        class Watches(AgentExtension):
+            def on_record(self, context: Any, record: Any) -> None:
+                if isinstance(record, ToolStepStarted) and record.key.endswith("/1") and not cancelling:
+                    cancelling.append(asyncio.ensure_future(agent.cancel()))
+
+            async def on_tool_call(self, context: Any, call: Any, call_next: Any) -> Any:
+                seen.append(call.arguments["invoice"])
+                return await call_next()
+
+        async with agent_playing(PAY[:1], tools=Desk().tools(), extensions=[Masks(), Watches()]) as agent:
+            assert (await agent.run("Go.")).outcome is Outcome.CANCELLED
+            await cancelling[0]
+            assert seen == ["A"]
+            await agent.replay()
+            assert seen == ["A", "A"]
+
+    asyncio.run(main())

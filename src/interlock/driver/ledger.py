@@ -10,7 +10,6 @@ from typing import Any, cast
 import msgspec
 
 from ..errors import Diverged, JournalError
-from ..messages import text_of
 from ..records import (
     ExtensionNoted,
     HandlerStarted,
@@ -34,8 +33,6 @@ from .likeness import described, same
 MODEL = (ModelStepStarted, ModelStepEnded, ModelStepFailed, RunEnded)
 CALL = (ToolStepStarted, HandlerStarted, ToolStepEnded, ToolStepSuspended, ReconcileStarted, ReconcileEnded)
 """What comes about by itself: the line of model steps, and each call for itself. All else came from outside."""
-
-BEFORE_IT_STARTED = " before it started"
 
 
 class Halt(JournalError):
@@ -129,7 +126,7 @@ class Ledger:
             return let_in
         place = self.next(key)
         record = self.rows[place].record if place is not None else None
-        if isinstance(record, ToolStepEnded) and record.code == "cancelled" and BEFORE_IT_STARTED in text_of(record.message.content):
+        if isinstance(record, ToolStepEnded) and record.unentered:
             return False  # until the run is cancelled
         if let_in or isinstance(record, HandlerStarted):
             return True

@@ -105,7 +105,7 @@ class ToolStep:
         try:
             if run.interrupted:  # cancelled before it was entered
                 self._chain.decided_by = "runtime"
-                self._record(failed_message(self.call, "cancelled before it started", self.effect), "cancelled")
+                self._record(failed_message(self.call, "cancelled before it started", self.effect), "cancelled", unentered=True)
                 return
             _, error = await self.enter()
             if isinstance(error, SystemExit | KeyboardInterrupt | Fatal):
@@ -374,12 +374,20 @@ class ToolStep:
                 return code
         return "failed" if chain.decided_by in ("handler", "runtime") else "layer_error"
 
-    def _record(self, message: ToolMessage, code: str, ending: Ending | None = None) -> None:
+    def _record(self, message: ToolMessage, code: str, ending: Ending | None = None, *, unentered: bool = False) -> None:
         if not self.run.is_open_call(self.key):  # given up while it drained; what it says now is late
             self._record_late(message.failed, text_of(message.content))
             return
         decided_by = clean(self._chain.decided_by)
-        record = ToolStepEnded(key=self.key, message=message, effect=self.effect, decided_by=decided_by, code=code, ending=ending)
+        record = ToolStepEnded(
+            key=self.key,
+            message=message,
+            effect=self.effect,
+            decided_by=decided_by,
+            code=code,
+            ending=ending,
+            unentered=unentered,
+        )
         record = with_returned(self.run, record, self._gave)
         stored = self.run.session.commit(record, partial(capped, self.run))
         self.run.emit(

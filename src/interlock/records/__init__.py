@@ -218,6 +218,7 @@ class ToolStepEnded(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
 
     decided_by: ``handler``, the name of a layer, or ``runtime``. payload: the full copy of a capped result.
     ending: the run ends with this call. returned: what the handler itself gave, if that is something else.
+    unentered: it was cancelled after its ``ToolStepStarted``, and before any layer saw it.
     """
 
     key: str
@@ -228,6 +229,7 @@ class ToolStepEnded(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     payload: Payload | None = None
     ending: Ending | None = None
     returned: Returned | None = None
+    unentered: bool = False
 
 
 class ReconcileStarted(Struct, frozen=True, gc=False, kw_only=True, tag=True):
