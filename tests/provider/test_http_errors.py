@@ -639,6 +639,37 @@ def test_a_timeout_that_is_none_is_refused_at_once(option: str, value: Any) -> N
         model_at("http://127.0.0.1:1/v1", **{option: value})
 
 
+def test_a_key_in_the_base_url_is_sent_and_is_in_no_message(run: Run) -> None:
+    async def main() -> None:
+        quiet = asyncio.Event()
+        for step in (cut(), error(401, "who are you"), hold(quiet)):
+            async with WireServer([step]) as server:
+                options: dict[str, Any] = {"base_url": server.base_url.replace("//", "//user:word@") + "?key=hidden", "key_variable": None}
+                model = OpenAIChatModel("m", first_byte_timeout_s=0.3, **options)
+                with pytest.raises(ProviderError) as caught:
+                    async for _ in model.stream(REQUEST):
+                        pass
+                await model.aclose()
+                assert server.requests[0].path.endswith("?key=hidden")
+                for said in (str(caught.value), repr(model)):
+                    assert server.base_url in said
+                    assert "hidden" not in said
+                    assert "word@" not in said
+        with pytest.raises(ProviderError, match="cannot connect") as caught:
+            async for _ in OpenAIChatModel("m", **options).stream(REQUEST):  # pyright: ignore[reportPossiblyUnbound]
+                pass
+        assert "hidden" not in str(caught.value)
+
+    run(main())
+
+
+def test_a_key_from_the_environment_is_not_sent_to_its_vendor_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "from-environment")
+    assert OpenAIChatModel("m", base_url="https://api.openai.com/v1").key_headers
+    assert not OpenAIChatModel("m", base_url="http://api.openai.com/v1").key_headers
+    assert OpenAIChatModel("m", base_url="http://api.openai.com/v1", api_key="given").key_headers
+
+
 def test_a_query_in_the_base_url_is_kept(run: Run) -> None:
     async def main() -> None:
         async with WireServer([text("a")]) as server:

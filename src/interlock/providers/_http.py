@@ -19,7 +19,7 @@ from yarl import URL
 from ..errors import ProviderError, UsageError
 from .faults import http_error
 
-__all__ = ["KEY_HEADERS", "Exchange", "HttpClient", "Timeouts"]
+__all__ = ["KEY_HEADERS", "Exchange", "HttpClient", "Timeouts", "shown"]
 
 KEY_HEADERS = frozenset({"authorization", "api-key", "x-api-key", "x-goog-api-key"})
 """The headers in which vendors take a key (Azure the second, Anthropic the third, Google the last), in lower case."""
@@ -75,7 +75,8 @@ class HttpClient:
         self, *, base_url: str, headers: Mapping[str, str], timeouts: Timeouts, proxy: str | None = None, trust_env: bool = False
     ) -> None:
         url = _checked(base_url)
-        self.base_url = base_url
+        self.base_url = shown(url)
+        """For messages."""
         self._base = url
         self._urls: dict[str, URL] = {}
         """By path: a model has one or two."""
@@ -272,8 +273,8 @@ class Exchange:
 
     @property
     def url(self) -> str:
-        """Where the request went, without its query."""
-        return str(self._url.with_query(None))
+        """Where the request went, for messages."""
+        return shown(self._url)
 
     @property
     def content_type(self) -> str:
@@ -372,6 +373,11 @@ async def _keep(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
 
 async def _aclose(keeper: AsyncGenerator[None, None]) -> None:
     await keeper.aclose()
+
+
+def shown(url: URL) -> str:
+    """``url`` as messages, logs and journals may have it: some servers take the key in the query, or in front of the host."""
+    return str(url.with_query(None).with_user(None))
 
 
 def _checked(base_url: str) -> URL:

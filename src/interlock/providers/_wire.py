@@ -41,10 +41,13 @@ class Endpoint:
     hosts: tuple[str, ...] = ()
 
     def owns(self, url: str) -> bool:
-        """Whether ``url`` is at one of the vendor's own hosts."""
+        """Whether ``url`` is at one of the vendor's own hosts, and as well protected on the way as the vendor's own is."""
         try:
-            host = urlsplit(url).hostname
-            known = (urlsplit(self.url).hostname, *self.hosts)
+            at, own = urlsplit(url), urlsplit(self.url)
+            if at.scheme not in ("https", own.scheme):
+                return False
+            host = at.hostname
+            known = (own.hostname, *self.hosts)
         except ValueError:
             return False  # it is no URL at all, which HttpClient says
         return host is not None and any(host == name or ((name or "").startswith(".") and host.endswith(name or "")) for name in known)
@@ -119,7 +122,7 @@ class WireModel:
         self._response_bytes_max = response_bytes_max
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, base_url={self.base_url!r})"
+        return f"{type(self).__name__}({self.name!r}, base_url={self._http.base_url!r})"
 
     @property
     def key_headers(self) -> dict[str, str]:
