@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from helpers import limits, no_noise
-from interlock import Agent, FallbackModel, Outcome, ProviderError, UsageError
+from interlock import Agent, AgentRunConfig, FallbackModel, Outcome, ProviderError, UsageError
 from interlock.events import RunFinished, StreamRestarted, TextDelta
 from interlock.messages import Usage
 from interlock.model import ModelRequest
+from interlock.providers.anthropic import AnthropicModel
 from interlock.providers.openai import OpenAIChatModel
-from interlock.testing import ScriptedModel, call, calls, cut, error, hold, text
+from interlock.testing import ScriptedModel, call, calls, cut, eof, error, hold, text
 from interlock.testing.wire import WireServer
 
 
@@ -69,6 +70,36 @@ def test_when_every_model_has_failed_the_machine_tries_again_and_the_last_error_
                 await agent.run("Go.")
         for model in models:
             model.assert_done()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("end", [cut, eof])
+def test_a_second_cut_behind_a_cut_is_an_error_and_neither_text_becomes_an_answer(end: Any) -> None:
+    async def main() -> None:
+        async with WireServer([cut(after="The ans")]) as first, WireServer([end(after="The answer is")]) as second:
+            model = FallbackModel(
+                [OpenAIChatModel("m", base_url=first.base_url, api_key="k"), AnthropicModel("m", base_url=second.base_url, api_key="k")]
+            )
+            said, reasons = "", list[str]()
+            config = AgentRunConfig(session_id="s")
+            async with await Agent.create(model, config=config, limits=limits(model_attempts=1)) as agent:
+                with pytest.raises(ProviderError) as caught:
+                    async for event in agent.stream("Go."):
+                        match event:
+                            case TextDelta():
+                                said += event.text
+                            case StreamRestarted():
+                                said = ""
+                                reasons.append(event.reason)
+                            case RunFinished():
+                                raise AssertionError(event)
+                            case _:
+                                pass
+                assert caught.value.kind == "cut"
+                assert [message.content for message in await agent.session("s").messages()] == ["Go."]
+            assert reasons[0] == "fallback"
+            assert said in ("", "The answer is")  # shown, and by the error's own word no answer
 
     asyncio.run(main())
 

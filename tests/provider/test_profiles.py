@@ -10,7 +10,7 @@ import pytest
 from interlock import Agent, AgentRunConfig
 from interlock.agent.models import model_of, vendors
 from interlock.errors import UsageError
-from interlock.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+from interlock.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage, WireCopy
 from interlock.model import ModelRequest, ModelResponse, ModelSettings, ToolSpec
 from interlock.providers.chat_request import ChatRequestWriter
 from interlock.providers.openai import OpenAIChatModel
@@ -181,6 +181,16 @@ def test_deepseek_gets_the_reasoning_of_turns_with_a_tool_call_back_and_of_no_ot
         *[None] * 3,
     ]
     assert all("reasoning_content" not in message for message in messages if message["role"] != "assistant")
+
+
+def test_deepseek_is_not_told_what_another_vendors_model_thought() -> None:
+    theirs = AssistantMessage(
+        tool_calls=(ToolCall(id="t1", name="add", arguments="{}"),),
+        reasoning="Their secret.",
+        wire=WireCopy(api="anthropic", model="m", body="[]"),
+    )
+    (_, asked, _) = body("deepseek", UserMessage(content="hi"), theirs, ToolMessage(tool_call_id="t1", name="add", content="2"))["messages"]
+    assert asked["reasoning_content"] == ""
 
 
 @pytest.mark.parametrize("profile", [GENERIC, *(one for one in PROFILES.values() if one.name != "deepseek")], ids=lambda one: one.name)

@@ -64,7 +64,8 @@ def _assistant(
     if message.tool_calls:
         value["tool_calls"] = [_wire_call(call, offered, profile) for call in message.tool_calls]
     if thought and profile.replay == "reasoning_content" and (message.reasoning or message.tool_calls):
-        value["reasoning_content"] = message.reasoning  # of a call it must be there, if only empty
+        foreign = message.wire is not None and message.wire.api != profile.name  # what another vendor's model thought
+        value["reasoning_content"] = "" if foreign else message.reasoning  # of a call it must be there, if only empty
     if profile.replay == "reasoning_details" and (details := details_of(message, profile.name, model)):
         value["reasoning_details"] = details
     return value
