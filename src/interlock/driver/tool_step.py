@@ -378,21 +378,13 @@ class ToolStep:
         if not self.run.is_open_call(self.key):  # given up while it drained; what it says now is late
             self._record_late(message.failed, text_of(message.content))
             return
-        decided_by = clean(self._chain.decided_by)
+        by = clean(self._chain.decided_by)
         record = ToolStepEnded(
-            key=self.key,
-            message=message,
-            effect=self.effect,
-            decided_by=decided_by,
-            code=code,
-            ending=ending,
-            unentered=unentered,
+            key=self.key, message=message, effect=self.effect, decided_by=by, code=code, ending=ending, unentered=unentered
         )
         record = with_returned(self.run, record, self._gave)
         stored = self.run.session.commit(record, partial(capped, self.run))
-        self.run.emit(
-            ToolFinished(call=self.call, key=self.key, message=stored.message, effect=self.effect, decided_by=decided_by, code=code)
-        )
+        self.run.emit(ToolFinished(call=self.call, key=self.key, message=stored.message, effect=self.effect, decided_by=by, code=code))
 
 
 _CODES: tuple[tuple[type[BaseException], str], ...] = (
