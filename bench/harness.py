@@ -182,6 +182,6 @@ def instructions(row: Row, who: str, port: int) -> float:
     for n in (row.quick, 2 * row.quick):
         with tempfile.TemporaryDirectory(prefix="interlock-bench-") as directory:
             out = f"{directory}/callgrind"
-            sample(row, who, port, under=("valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}"), n=n)
+            sample(row, who, port, under=("valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}"), n=n, gc="off")
             counts += [int(line.split()[1]) for line in Path(out).read_text().splitlines() if line.startswith("summary:")]
     return (counts[1] - counts[0]) / row.quick / float(row.options.get("per", 1))

@@ -27,7 +27,7 @@ _SETTINGS = (
 _ID_LENGTH_MAX = 256
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False)
 class AgentRunConfig:
     """Session, dependencies, model settings and deadline of a run. None means: not set here.
 
@@ -57,8 +57,43 @@ class AgentRunConfig:
     reasoning_effort: str | None = None
     extra: dict[str, Any] | None = None
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
+    def __init__(
+        self,
+        *,
+        session_id: str | None = None,
+        run_id: str | None = None,
+        parent_session_id: str | None = None,
+        deps: Any = None,
+        deadline_s: float | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        max_tokens: int | None = None,
+        stop: tuple[str, ...] | list[str] | str | None = None,
+        seed: int | None = None,
+        tool_choice: str | None = None,
+        parallel_tool_calls: bool | None = None,
+        reasoning_effort: str | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        # One is made for each run; a frozen dataclass's own would set field by field past its own lock.
+        fields = vars(self)
+        fields.update(
+            session_id=session_id,
+            run_id=run_id,
+            parent_session_id=parent_session_id,
+            deps=deps,
+            deadline_s=deadline_s,
+            temperature=temperature,
+            top_p=top_p,
+            max_tokens=max_tokens,
+            stop=stop,
+            seed=seed,
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            reasoning_effort=reasoning_effort,
+            extra=extra,
+        )
+        for name, value in fields.items():
             if value is not None and name != "deps":
                 _CHECKS[name](name, value)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..errors import ProtocolError
 from ..journal.transcript import Transcript
 from ..machine import INVALID_OUTPUT, Progress, State, at_rest
 from ..messages import Usage
 from ..records import Outcome, Question, RunEnded, RunResult
-from ..tools.output import Checked, OutputType
 from .session import LiveSession
+
+if TYPE_CHECKING:
+    from ..tools.output import OutputType
 
 _HAVE_OUTPUT = frozenset({(Outcome.COMPLETED, "answer"), (Outcome.COMPLETED, "stop"), (Outcome.INCOMPLETE, INVALID_OUTPUT)})
 
@@ -17,7 +21,9 @@ def result_of(session: LiveSession, record: RunEnded, usage: Usage, cost_usd: fl
     """The result of a run that has just ended with ``record``. What a layer's ``Stop`` ended may not be of the form asked for: then
     there is no output."""
     transcript = session.transcript
-    checked = output.check(record.text) if output is not None and (record.outcome, record.reason) in _HAVE_OUTPUT else Checked(None)
+    value, problems = None, ()
+    if output is not None and (record.outcome, record.reason) in _HAVE_OUTPUT:
+        value, problems = output.check(record.text)
     return RunResult(
         outcome=record.outcome,
         reason=record.reason,
@@ -28,8 +34,8 @@ def result_of(session: LiveSession, record: RunEnded, usage: Usage, cost_usd: fl
         messages=transcript.messages,
         usage=usage,
         cost_usd=cost_usd,
-        output=checked.value,
-        output_errors=checked.problems if record.outcome is Outcome.INCOMPLETE else (),
+        output=value,
+        output_errors=problems if record.outcome is Outcome.INCOMPLETE else (),
     )
 
 

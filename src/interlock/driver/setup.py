@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -13,8 +13,10 @@ from ..messages import SystemMessage, Usage
 from ..model import Model, ModelSettings
 from ..records import Limits, Traits
 from ..tools import Tool
-from ..tools.output import OutputType
 from ..tools.workers import WorkerPool
+
+if TYPE_CHECKING:
+    from ..tools.output import OutputType  # most agents ask for no form
 
 
 def overrides(extension: AgentExtension, hook: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
-import dataclasses
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any, Protocol, cast
@@ -121,7 +120,7 @@ def stand_in_tool(tool: Tool, ledger: Ledger, payloads: Payloads) -> Tool:
         assert step is not None
         return await _Handler(step, ledger, payloads).run()
 
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         tool,
         traits=msgspec.structs.replace(tool.traits, timeout_s=None),
         handler=handler,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal, overload
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from ..errors import UsageError
 from ..model import ToolSpec
@@ -31,8 +33,10 @@ class Bound:
         self.json = json
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class Tool:
+_UNNAMED = ToolSpec(name="", description="", parameters={})
+
+
+class Tool(Struct, frozen=True, eq=False, kw_only=True):
     """A tool. Made by ``@tool``, ``as_tool`` or ``Tool.from_schema``, not by hand.
 
     parameters: a JSON schema of type object. handler: None if an extension answers the tool in ``on_tool_call``.
@@ -46,7 +50,7 @@ class Tool:
     name: str
     description: str
     parameters: dict[str, Any]
-    traits: Traits = field(default_factory=Traits)
+    traits: Traits = Traits()
     handler: Callable[..., Any] | None = None
     is_async: bool = False
     available: Callable[[RunContext], bool] | None = None
@@ -56,11 +60,11 @@ class Tool:
     """Where the handler wants its RunContext: positions and names."""
     takes_self: bool = False
     """Made from a method in a class body; ``instance.method`` is the tool that can run."""
-    spec: ToolSpec = field(init=False)
+    spec: ToolSpec = _UNNAMED
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        object.__setattr__(self, "spec", ToolSpec(name=self.name, description=self.description, parameters=self.parameters))
+        force_setattr(self, "spec", ToolSpec(name=self.name, description=self.description, parameters=self.parameters))
 
     @classmethod
     def from_schema(

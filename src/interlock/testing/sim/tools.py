@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from ...errors import ToolFailure
 from ...extensions.base import RunContext
