@@ -19,7 +19,7 @@ from .conftest import Run
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from openai import APIStatusError, AsyncOpenAI
+    from openai import APIStatusError, AsyncAzureOpenAI, AsyncOpenAI
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 STEPS = {
@@ -199,5 +199,26 @@ def test_the_sdk_asks_for_a_form_as_we_do(run: Run) -> None:
             ours, theirs = (request.body for request in server.requests)
             # The SDK leaves out what it need not say: a reply is plain unless a stream is asked for.
             assert ours == {**theirs, "stream": False}
+
+    run(main())
+
+
+def test_the_sdk_sends_azures_key_where_the_profile_does(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable that holds it, the header that it goes into, and no other header with it."""
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "azure-key")
+
+    async def main() -> None:
+        async with WireServer([text("Hello.")] * 2) as server:
+            at = {"base_url": server.base_url, "api_version": "v1", "max_retries": 0}
+            async with AsyncAzureOpenAI(**at) as sdk:  # type: ignore[arg-type]
+                await sdk.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
+            # The variable's key goes to Azure's own hosts alone.
+            model = OpenAIChatModel("m", base_url=server.base_url, profile="azure", stream=False, api_key="azure-key")
+            _ = [event async for event in model.stream(ModelRequest(messages=(UserMessage(content="hi"),)))]
+            await model.aclose()
+            theirs, ours = ([(n.lower(), v) for n, v in request.headers.items() if "azure-key" in v] for request in server.requests)
+            assert ours == theirs == [("api-key", "azure-key")]
+        own = OpenAIChatModel("m", base_url="https://r.openai.azure.com/openai/v1")
+        assert own.key_headers == {"api-key": "azure-key"}
 
     run(main())

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from interlock.messages import AssistantMessage, ImagePart, SystemMessage, TextPart, ToolCall, ToolMessage, UserMessage
 from interlock.model import ModelRequest, ModelResponse, ModelSettings, ToolSpec
 from interlock.providers.openai import OpenAIResponsesModel
-from interlock.testing import Step, WireServer, call, calls, error_object, reasoning, text
+from interlock.testing import Step, WireServer, call, calls, reasoning, text
 from interlock.testing.wire_responses import ResponsesWire
 
 from .conftest import Run
@@ -51,12 +51,20 @@ def test_every_event_and_reply_of_the_scripted_server_is_one_of_the_vendors_own_
     assert events[-1]["response"] == wire.whole(frames, step.ends)
 
 
-def test_an_error_event_of_the_scripted_server_is_the_vendors() -> None:
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ({"message": "it broke", "code": "server_error"}, "server_error"),
+        ({"message": "it broke", "type": "invalid_request_error", "code": 400}, "400"),
+        ({"message": "it broke", "type": "invalid_request_error"}, "invalid_request_error"),
+        ({"message": "it broke"}, None),
+    ],
+)
+def test_an_error_event_of_the_scripted_server_is_the_vendors(said: dict[str, Any], code: str | None) -> None:
     writer = ResponsesWire("/responses", {}).writer()
-    (frame,) = error_object("server_error", "it broke").frames
-    assert isinstance(frame, dict)
-    said = writer.chunk(frame).decode().split("data: ")[-1]
-    TypeAdapter[Any](ResponseStreamEvent).validate_python(json.loads(said))
+    event = json.loads(writer.chunk({"error": said}).decode().split("data: ")[-1])
+    TypeAdapter[Any](ResponseStreamEvent).validate_python(event)
+    assert (event["type"], event["code"], event["message"]) == ("error", code, "it broke")
 
 
 @pytest.mark.parametrize("name", STEPS)

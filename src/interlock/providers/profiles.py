@@ -107,8 +107,9 @@ _ALL = (
         name="azure",
         key_variables=("AZURE_OPENAI_API_KEY",),
         hosts=(".openai.azure.com", ".services.ai.azure.com"),
-        # learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle: the key goes into ``api-key``; the v1 API is OpenAI's own
-        # below ``https://RESOURCE.openai.azure.com/openai/v1``, its reasoning models included.
+        # learn.microsoft.com/azure/foundry/openai/api-version-lifecycle, REST: ``-H "api-key: $AZURE_OPENAI_API_KEY"``; the base URL is
+        # ``https://RESOURCE.openai.azure.com/openai/v1`` or ``https://RESOURCE.services.ai.azure.com/openai/v1``. A reasoning model
+        # refuses the old name as OpenAI's does: "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
         key_header="api-key",
         key_prefix="",
         max_tokens_field="max_completion_tokens",
@@ -117,12 +118,15 @@ _ALL = (
     Profile(name="ollama", url="http://127.0.0.1:11434/v1"),
     Profile(
         name="lmstudio",
-        url="http://127.0.0.1:1234/v1",  # lmstudio.ai/docs/developer: the server's default port
-        # The server's own message: "Invalid tool_choice type: 'object'. Supported string values: none, auto, required".
+        url="http://127.0.0.1:1234/v1",  # lmstudio.ai/docs/developer/openai-compat: the address of every example
+        # github.com/lmstudio-ai/lmstudio-bug-tracker/issues/670, the server's own message: "Invalid tool_choice type: 'object'.
+        # Supported string values: none, auto, required".
         named_choice=False,
     ),
-    Profile(name="vllm", url="http://127.0.0.1:8000/v1"),  # docs.vllm.ai, OpenAI-Compatible Server: the default port
-    Profile(name="llamacpp", url="http://127.0.0.1:8080/v1"),  # github.com/ggml-org/llama.cpp, tools/server: the default port
+    # github.com/vllm-project/vllm, vllm/entrypoints/openai/cli_args.py: ``port: int = 8000``
+    Profile(name="vllm", url="http://127.0.0.1:8000/v1"),
+    # github.com/ggml-org/llama.cpp, common/common.h: ``int32_t port = 8080``; pull request 26508: it will be 9931 "in a future release".
+    Profile(name="llamacpp", url="http://127.0.0.1:8080/v1"),
 )
 
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in _ALL}

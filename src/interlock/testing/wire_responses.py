@@ -97,7 +97,7 @@ class ResponsesWriter:
             self._count(cast("dict[str, Any]", usage))
         if error := chunk.get("error"):
             self.error = error
-            return said + self._event("error", **{"code": None, "message": "", "param": None, **_fields(error)})
+            return said + self._event("error", **_error_event(_fields(error)))
         for choice in cast("list[dict[str, Any]]", chunk.get("choices") or []):
             if choice.get("index"):
                 continue
@@ -235,6 +235,13 @@ class ResponsesWriter:
 
 def _part_event(item: dict[str, Any]) -> str:
     return "response.reasoning_summary_part" if item["type"] == "reasoning" else "response.content_part"
+
+
+def _error_event(error: dict[str, Any]) -> dict[str, Any]:
+    """An error in the words of this API's ``error`` event, whose ``type`` is its own: a kind without a code is the code."""
+    code = error.get("code") if error.get("code") is not None else error.get("type")
+    more = {name: value for name, value in error.items() if name not in ("code", "type")}
+    return {"message": "", "param": None, **more, "code": None if code is None else str(code)}
 
 
 def _fields(value: Any) -> dict[str, Any]:
