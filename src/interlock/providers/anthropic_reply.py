@@ -250,9 +250,9 @@ class AnthropicReply:
         """A block has ended. The input of a call that came without deltas is the one that it began with."""
         self.said = True
         block = self._at.get(index)
-        if block is None or block.kind != "tool_use" or block.parts or not block.fields.get("input"):
+        given = None if block is None or block.kind != "tool_use" or block.parts else block.fields.get("input")
+        if block is None or given in (None, "", {}):  # no arguments; an empty list is none of them, and no object
             return []
-        given = block.fields["input"]
         arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
         block.parts.append(arguments)
         delta = self._calls.add(index, None, None, arguments)

@@ -241,7 +241,7 @@ class AnthropicWriter:
                             self._content[place][name] = (self._content[place].get(name) or "") + text
             case "message_delta":
                 self.message.update({name: value for name, value in event["delta"].items() if value is not None})
-                self.message["usage"] = {**self.message["usage"], **event.get("usage", {})}
+                self.message["usage"] = {**(self.message["usage"] or {}), **(event.get("usage") or {})}
                 for at, text in self._inputs.items():
                     self._content[at]["input"] = _input(text)
             case "error":
