@@ -44,6 +44,13 @@ class Person(TypedDict):
     age: int
 
 
+class Tree(BaseModel):
+    """It holds itself, so its schema is a reference to a definition."""
+
+    name: str
+    branches: list[Tree] = []
+
+
 class Cat(BaseModel):
     kind: Literal["cat"]
     lives: int
@@ -58,6 +65,7 @@ GOOD: list[tuple[Any, str, Any]] = [
     (Invoice, '{"number": "R-1", "cents": 5}', Invoice(number="R-1", cents=5)),
     (Point, '{"x": 1, "y": 2}', Point(1, 2)),
     (Person, '{"name": "Ada", "age": 36}', {"name": "Ada", "age": 36}),
+    (Tree, '{"name": "a", "branches": [{"name": "b"}]}', Tree(name="a", branches=[Tree(name="b")])),
     (Cat | Dog, '{"value": {"kind": "dog", "tricks": ["sit"]}}', Dog(kind="dog", tricks=["sit"])),
     (list[int], '{"value": [1, 2, 3]}', [1, 2, 3]),
     (bool, '{"value": true}', True),
@@ -70,7 +78,9 @@ def answer(native: bool, said: str) -> Any:
 
 
 @pytest.mark.parametrize("native", [True, False], ids=["held to the schema", "by a tool"])
-@pytest.mark.parametrize(("kind", "said", "value"), GOOD, ids=["model", "dataclass", "dict", "union", "list", "bool", "optional"])
+@pytest.mark.parametrize(
+    ("kind", "said", "value"), GOOD, ids=["model", "dataclass", "dict", "recursive", "union", "list", "bool", "optional"]
+)
 def test_the_answer_is_a_value_of_the_type_that_was_asked_for(kind: Any, said: str, value: Any, native: bool) -> None:
     async def main() -> None:
         model = ScriptedModel([answer(native, said), answer(native, said)], native_output=native)

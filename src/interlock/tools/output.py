@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 from ..errors import UsageError
 from ..messages import AssistantMessage, StopReason
 from ..model import OutputSpec, ToolSpec
+from .schema import unfolded
 
 OUTPUT_TOOL = "final_answer"
 """The tool by which an answer is given where the endpoint cannot be held to a schema."""
@@ -44,7 +45,7 @@ class OutputType:
             raise UsageError(f"output: a type is needed, not the function {label}")
         try:
             self._adapter: Any = TypeAdapter(kind)
-            schema = self._adapter.json_schema()
+            schema = unfolded(self._adapter.json_schema())
         except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError, TypeError) as error:
             raise UsageError(f"output: {label} has no JSON schema: {str(error).splitlines()[0]}") from error
         self._wrapped = schema.get("type") != "object"

@@ -66,14 +66,19 @@ def object_schema(schema: Any, *, label: str) -> dict[str, Any]:
         raise UsageError(f"tool {label!r}: the schema is not JSON: {error}") from error
     if not isinstance(own, dict):
         raise UsageError(f"tool {label!r}: a JSON schema of type object is needed, not {shown(own)}")
-    own = cast("dict[str, Any]", own)
-    target = resolve(own, own)
-    if target is not own and isinstance(target, dict):  # Providers want the object at the root, not behind a reference.
-        own = {**{key: value for key, value in own.items() if key != "$ref"}, **cast("dict[str, Any]", target)}
+    own = unfolded(cast("dict[str, Any]", own))
     kind = own.get("type", "object")
     if kind != "object" or not isinstance(own.get("properties", {}), dict):
         raise UsageError(f"tool {label!r}: a JSON schema of type object is needed, not of type {shown(kind)}")
     return {**own, "type": "object", "properties": own.get("properties", {})}
+
+
+def unfolded(schema: dict[str, Any]) -> dict[str, Any]:
+    """``schema`` with what its root refers to at the root, where providers want it; a type that holds itself is behind a reference."""
+    target = resolve(schema, schema)
+    if target is schema or not isinstance(target, dict):
+        return schema
+    return {**{key: value for key, value in schema.items() if key != "$ref"}, **cast("dict[str, Any]", target)}
 
 
 def resolve(schema: Any, root: dict[str, Any]) -> Any:
