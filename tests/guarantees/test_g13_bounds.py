@@ -154,6 +154,20 @@ def test_a_price_list_knows_what_a_well_known_model_costs_and_one_that_nobody_kn
     asyncio.run(main())
 
 
+def test_what_a_run_has_cost_is_unknown_and_not_zero_if_nobody_says_what_it_took_or_no_dollars_are_limited() -> None:
+    async def cost(usage: Any, **bounds: Any) -> float | None:
+        async with agent_playing(Priced([text("Done.", usage=usage)]), bounds=limits(**bounds)) as agent:
+            return (await agent.run("Go.")).cost_usd
+
+    async def main() -> None:
+        assert await cost((40, 20), cost_usd=1.0) == pytest.approx(0.2)
+        assert await cost((40, 0), cost_usd=1.0) == 0.0
+        assert await cost(None, cost_usd=1.0) is None
+        assert await cost((40, 20)) is None
+
+    asyncio.run(main())
+
+
 def test_what_a_run_has_cost_survives_its_process() -> None:
     async def main() -> None:
         standing = asyncio.Event()

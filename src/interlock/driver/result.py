@@ -54,8 +54,16 @@ def result_at_rest(session: LiveSession, usage: Usage, *, driven: bool) -> RunRe
         message=transcript.last,
         messages=transcript.snapshot(),
         usage=usage,
+        cost_usd=cost_of(session.state),
         questions=questions,
     )
+
+
+def cost_of(state: State) -> float | None:
+    """Dollars of the run, if there is a limit of them. Of tokens that no provider has reported they are unknown, and not 0."""
+    usage = state.usage
+    known = usage.input_tokens is not None or usage.output_tokens is not None
+    return state.cost_usd if state.limits.cost_usd is not None and known else None
 
 
 def questions_of(state: State, transcript: Transcript) -> tuple[Question, ...]:

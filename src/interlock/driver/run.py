@@ -45,7 +45,7 @@ from .payload import capped
 from .reconcile_step import ReconcileStep
 from .reopening import go_on, reopen
 from .request import build_request
-from .result import result_at_rest, result_of
+from .result import cost_of, result_at_rest, result_of
 from .session import LiveSession
 from .setup import Parts, RunConfig
 from .tool_step import ToolStep, current_step
@@ -226,7 +226,7 @@ class Run:
             case SettleTool():
                 self.settle(action.record)
             case EndRun():
-                usage, cost = self.usage(), session.state.cost_usd if self.parts.price is not None else None
+                usage, cost = self.usage(), cost_of(session.state)
                 self._ended = result_of(session, session.commit(action.record), usage, cost, self.parts.output)
 
     def _spawn(self, step: Step) -> None:
