@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from interlock.messages import AssistantMessage, FilePart, ImagePart, SystemMessage, TextPart, ToolCall, ToolMessage, UserMessage
-from interlock.model import ModelRequest, ModelResponse, ModelSettings, ToolSpec
+from interlock.model import ModelRequest, ModelResponse, ModelSettings, OutputSpec, ToolSpec
 from interlock.providers.anthropic import AnthropicModel
 from interlock.testing import Step, WireServer, call, calls, error, raw, reasoning, text
 
@@ -210,3 +210,41 @@ def test_the_sdk_sends_a_paused_reply_back_as_we_do(run: Run, sdk: Any) -> None:
     request = ModelRequest(messages=(UserMessage(content="hi"), response.message))
     _, sent = run(ours(text("Done."), request=request, stream=True, max_tokens=100, cache=False))
     assert sent == theirs
+
+
+def test_media_of_a_result_and_a_form_are_sent_as_the_sdk_sends_them(run: Run, sdk: Any) -> None:
+    schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"], "additionalProperties": False}
+    shown = [
+        {"type": "text", "text": "See:"},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "/+79"}},
+        {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+        {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERg=="}, "title": "a.pdf"},
+    ]
+    body = {
+        **HI,
+        "messages": [
+            *HI["messages"],  # type: ignore[misc]
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "x1", "name": "look", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x1", "content": shown}]},
+        ],
+        "output_config": {"format": {"type": "json_schema", "schema": schema}},
+    }
+    parts = (
+        TextPart("See:"),
+        ImagePart(data="/+79", media_type="image/png"),
+        ImagePart(url="https://example.com/a.png"),
+        FilePart(data="JVBERg==", media_type="application/pdf", name="a.pdf"),
+    )
+    request = ModelRequest(
+        messages=(
+            UserMessage(content="hi"),
+            AssistantMessage(tool_calls=(ToolCall(id="x1", name="look", arguments="{}"),)),
+            ToolMessage(tool_call_id="x1", name="look", content=parts),
+        ),
+        output=OutputSpec(name="answer", schema=schema),
+    )
+    for stream in (True, False):
+        _, (theirs,) = run(told(sdk, text('{"sum":2}'), stream=stream, bodies=[body]))
+        _, sent = run(ours(text('{"sum":2}'), request=request, stream=stream, max_tokens=100, cache=False, native_output=True))
+        # The SDK leaves out what it need not say: a reply is plain unless a stream is asked for.
+        assert sent == {"stream": False, **theirs}

@@ -54,7 +54,7 @@ def test_each_adapter_conforms_streamed_and_not_at_every_split_and_every_cut(run
     step, expected = STEPS[name]
     make, path, plain_path = WIRES[wire]
     transcript = transcript_of(step, path=path, plain_path=plain_path, name=f"{wire}: {name}", expected=expected)
-    verdict = run(check_model(make, transcript, every=1 if name == "calls" and wire == "google" else 7))
+    verdict = run(check_model(make, transcript, every=1 if name == "calls" else 7))
     verdict.require()
     assert verdict.plays > 20
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from interlock.messages import AssistantMessage, FilePart, ImagePart, SystemMessage, TextPart, ToolCall, ToolMessage, UserMessage
-from interlock.model import ModelRequest, ModelResponse, ModelSettings, ToolSpec
+from interlock.model import ModelRequest, ModelResponse, ModelSettings, OutputSpec, ToolSpec
 from interlock.providers.google import GoogleModel
 from interlock.testing import Step, WireServer, call, calls, error, raw, reasoning, text
 
@@ -138,7 +138,7 @@ def normal(value: Any) -> Any:
     return [normal(item) for item in value] if isinstance(value, list) else value
 
 
-OWN = ("parametersJsonSchema", "args", "response")
+OWN = ("parametersJsonSchema", "responseJsonSchema", "args", "response")
 
 
 def _bytes(text: str) -> bytes:
@@ -240,4 +240,32 @@ def test_the_sdk_sends_the_same_request_for_the_same_conversation(run: Run, sdk:
     for stream in (True, False):
         _, theirs = run(told(sdk, text("ok"), stream=stream, contents=contents, config=config))
         _, mine = run(ours(text("ok"), request, stream=stream))
+        assert normal(mine) == normal(theirs)
+
+
+def test_media_of_a_result_and_a_form_are_sent_as_the_sdk_sends_them(run: Run, sdk: Any) -> None:
+    types = sdk.types
+    schema = {"type": "object", "properties": {"the_sum": {"type": "integer"}}, "required": ["the_sum"]}
+    picture = types.FunctionResponsePart(inline_data=types.FunctionResponseBlob(mime_type="image/png", data=b"\xff\xfe\xfd"))
+    told_part = types.FunctionResponse(name="look", id="x1", response={"output": "See:"}, parts=[picture])
+    asked = types.FunctionCall(name="look", args={}, id="x1")
+    placeholder = base64.urlsafe_b64decode("skip_thought_signature_validator")
+    contents = [
+        types.Content(role="user", parts=[types.Part(text="hi")]),
+        types.Content(role="model", parts=[types.Part(function_call=asked, thought_signature=placeholder)]),
+        types.Content(role="user", parts=[types.Part(function_response=told_part)]),
+    ]
+    config = types.GenerateContentConfig(response_mime_type="application/json", response_json_schema=schema)
+    parts = (TextPart("See:"), ImagePart(data=base64.b64encode(b"\xff\xfe\xfd").decode(), media_type="image/png"))
+    request = ModelRequest(
+        messages=(
+            UserMessage(content="hi"),
+            AssistantMessage(tool_calls=(ToolCall(id="x1", name="look", arguments="{}"),)),
+            ToolMessage(tool_call_id="x1", name="look", content=parts),
+        ),
+        output=OutputSpec(name="answer", schema=schema),
+    )
+    for stream in (True, False):
+        _, theirs = run(told(sdk, text("{}"), stream=stream, contents=contents, config=config))
+        _, mine = run(ours(text("{}"), request, stream=stream))
         assert normal(mine) == normal(theirs)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
-from interlock.messages import AssistantMessage, ImagePart, SystemMessage, TextPart, ToolCall, ToolMessage, UserMessage
-from interlock.model import ModelRequest, ModelResponse, ModelSettings, ToolSpec
+from interlock.messages import AssistantMessage, FilePart, ImagePart, SystemMessage, TextPart, ToolCall, ToolMessage, UserMessage
+from interlock.model import ModelRequest, ModelResponse, ModelSettings, OutputSpec, ToolSpec
 from interlock.providers.openai import OpenAIResponsesModel
-from interlock.testing import Step, WireServer, call, calls, reasoning, text
+from interlock.testing import Step, WireServer, call, calls, raw, reasoning, text
 from interlock.testing.wire_responses import ResponsesWire
 
 from .conftest import Run
@@ -149,5 +150,46 @@ def test_a_request_equals_the_one_that_the_sdk_sends_for_the_same_conversation(r
             assert paths == {"/v1/responses"}
             keys = {request.headers["authorization"] for request in server.requests}
             assert keys == {"Bearer k"}
+
+    run(main())
+
+
+def test_media_a_form_and_a_reply_that_goes_back_are_sent_as_the_sdk_sends_them(run: Run) -> None:
+    """The reply is what the SDK read of it, given back by the SDK's own user: reasoning in front of its call."""
+    thought = {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}], "encrypted_content": "gA+/="}
+    call_item = {"id": "fc_1", "type": "function_call", "status": "completed", "call_id": "c1", "name": "look", "arguments": "{}"}
+    response = {"id": "r", "object": "response", "created_at": 1, "model": "m", "status": "completed", "output": [thought, call_item]}
+    first = raw({**response, "parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "error": None, "incomplete_details": None})
+    schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
+    parts = (ImagePart(data="aGk=", media_type="image/gif"), FilePart(data="JVBERg==", media_type="application/pdf", name="a.pdf"))
+    wire = [
+        {"type": "input_image", "image_url": "data:image/gif;base64,aGk=", "detail": "auto"},
+        {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERg=="},
+    ]
+    options: dict[str, Any] = {
+        "model": "m",
+        "include": ["reasoning.encrypted_content"],
+        "store": False,
+        "stream": False,
+        "text": {"format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": False}},
+    }
+
+    async def main() -> None:
+        async with WireServer([first, text('{"sum":2}')] * 2) as server:
+            model = OpenAIResponsesModel("m", base_url=server.base_url, api_key="k", stream=False)
+            asked = ModelRequest(messages=(UserMessage(content=parts),), output=OutputSpec(name="answer", schema=schema))
+            found = [event async for event in model.stream(asked)][-1]
+            assert isinstance(found, ModelResponse)
+            told = ToolMessage(tool_call_id="c1", name="look", content=parts)
+            _ = [event async for event in model.stream(replace(asked, messages=(*asked.messages, found.message, told)))]
+            await model.aclose()
+            async with client(server) as sdk:
+                conversation: list[Any] = [{"role": "user", "content": wire}]
+                reply: Any = await sdk.responses.create(input=conversation, **options)
+                conversation += [item.to_dict() for item in reply.output]
+                conversation.append({"type": "function_call_output", "call_id": "c1", "output": wire})
+                await sdk.responses.create(input=conversation, **options)
+            ours, theirs = ([request.body for request in server.requests[place : place + 2]] for place in (0, 2))
+            assert ours == theirs
 
     run(main())
