@@ -48,6 +48,7 @@ STEPS: dict[str, tuple[Step, Expected]] = {
 }
 
 
+@pytest.mark.timeout(300)  # thousands of replies, one for each byte
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("wire", WIRES)
 def test_each_adapter_conforms_streamed_and_not_at_every_split_and_every_cut(run: Run, wire: str, name: str) -> None:

@@ -18,6 +18,7 @@ from .anthropic_blocks import blocks_of, system_block
 from .anthropic_copy import container_of
 from .common import CHOICES, json_bytes, merged
 from .history import Sessions
+from .parameters import root_object
 
 __all__ = ["AnthropicRequestWriter"]
 
@@ -118,7 +119,7 @@ class AnthropicRequestWriter:
         """Hosted tools first: they stay the same while ours may change from turn to turn."""
         every = [
             *map(dict[str, Any], self._hosted),
-            *({"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools),
+            *({"name": tool.name, "description": tool.description, "input_schema": root_object(tool.parameters)} for tool in tools),
         ]
         # A tool that is only loaded later is no part of the prefix, and may not be marked (tool search tool).
         last = next((tool for tool in reversed(every) if not tool.get("defer_loading")), None)

@@ -30,6 +30,7 @@ from ..model import ModelRequest, ModelSettings, OutputSpec, ToolSpec
 from .chat_details import details_of
 from .common import data_url, described, json_bytes, merged, named_choice, wire_name
 from .history import EncodedHistory, Sessions
+from .parameters import root_object
 from .profiles import GENERIC, Profile
 
 __all__ = ["ChatRequestWriter", "encode_message"]
@@ -163,7 +164,10 @@ class ChatRequestWriter:
             fields[self._max_tokens_field] = settings.max_tokens
         if tools:
             fields["tools"] = [
-                {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters}}
+                {
+                    "type": "function",
+                    "function": {"name": tool.name, "description": tool.description, "parameters": root_object(tool.parameters)},
+                }
                 for tool in tools
             ]
             if settings.tool_choice is not None:

@@ -38,6 +38,7 @@ from ..messages.arguments import wire_arguments
 from ..model import ModelRequest, ModelSettings, OutputSpec, ToolSpec
 from .common import data_url, json_bytes, merged, named_choice, wire_name
 from .history import Sessions
+from .parameters import root_object
 from .responses_items import arguments_of, text_of_item
 
 __all__ = ["API", "ResponsesRequestWriter"]
@@ -225,7 +226,13 @@ def _parts(content: tuple[TextPart | ImagePart | FilePart, ...]) -> list[dict[st
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
     # Here "strict" is the default, other than in chat completions: the schema would be rewritten, and optional arguments required.
-    return {"type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters, "strict": False}
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": root_object(tool.parameters),
+        "strict": False,
+    }
 
 
 def _tool_choice(choice: str, tools: tuple[ToolSpec, ...]) -> str | dict[str, Any]:

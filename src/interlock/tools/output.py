@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, cast
 from ..errors import UsageError
 from ..messages import AssistantMessage, StopReason
 from ..model import OutputSpec, ToolSpec
-from .schema import unfolded
 
 OUTPUT_TOOL = "final_answer"
 """The tool by which an answer is given where the endpoint cannot be held to a schema."""
@@ -39,6 +38,8 @@ class OutputType:
     def __init__(self, kind: Any, *, native: bool) -> None:
         from pydantic import TypeAdapter
         from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError
+
+        from .schema import unfolded
 
         label = getattr(kind, "__name__", None) or str(kind)
         if isroutine(kind):
