@@ -14,7 +14,7 @@ import pytest
 
 from helpers import limits
 from interlock import Agent, AgentRunConfig, FallbackModel, Limits, Outcome, ProviderError, RunResult, UsageError
-from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from interlock.messages import AssistantMessage, FilePart, ImagePart, Message, TextPart, ToolCall, ToolMessage, UserMessage
 from interlock.model import Model, ModelRequest
 from interlock.testing import Step, WireServer, call, calls, cut, eof, error, raw, reasoning, repeat, text
 from scenarios.wires import WIRES
@@ -439,3 +439,35 @@ def test_a_run_is_the_same_streamed_in_one_piece_or_many_and_as_a_whole_reply(wi
 
     first = amounts_to(1, True)
     assert all(amounts_to(pieces, stream) == first for pieces, stream in ((4, True), (1, False)))
+
+
+# ---- files -----------------------------------------------------------------------------------------------
+
+# With a word that is sent of it: its bytes where the wire takes them, otherwise what it is called.
+FILES: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "an archive": (FilePart(data="UEs=", media_type="application/zip", name="a.zip"), ("a.zip", "UEs=")),
+    "a text that is no base64": (FilePart(data="?", media_type="text/plain", name="a.txt"), ("a.txt", '"?"')),
+    "a file that is nothing": (FilePart(), ("[file: no description]",)),
+    "an image that is nothing": (ImagePart(), ("[image: no description]",)),
+}
+
+
+@WIRE
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_a_result_that_a_wire_cannot_carry_is_named_and_the_session_goes_on(wire: str, name: str) -> None:
+    part, words = FILES[name]
+
+    async def look() -> list[Any]:
+        """Look."""
+        return [TextPart("See:"), part]
+
+    async def main() -> None:
+        async with WireServer([calls(call("call_a", "look")), text("I see."), text("Hello.")]) as server:
+            async with await Agent.create(WIRES[wire].model(server, True), tools=[look]) as agent:
+                assert (await agent.run("Look.")).require().text == "I see."
+                assert (await agent.run("Hi.")).require().text == "Hello."
+            sent = json.dumps(server.requests[1].body)
+        assert "See:" in sent
+        assert any(word in sent for word in words)
+
+    asyncio.run(main())

@@ -28,7 +28,7 @@ from ..messages import (
 from ..messages.arguments import wire_arguments
 from ..model import ToolSpec
 from .anthropic_copy import parts_of
-from .common import described, json_bytes, wire_name
+from .common import carried, described, json_bytes, wire_name
 
 __all__ = ["blocks_of", "system_block"]
 
@@ -70,20 +70,23 @@ def _parts(content: Content) -> list[dict[str, Any]]:
         match part:
             case TextPart():
                 blocks += _text(part.text)
-            case ImagePart():
-                blocks.append(_image(part))
-            case FilePart():
-                blocks.append(_file(part))
+            case ImagePart() | FilePart():
+                blocks.append(_medium(part))
     return blocks
 
 
 def _result(message: ToolMessage) -> dict[str, Any]:
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": _id(message.tool_call_id)}
-    if content := _parts(message.content):
+    if content := _parts(carried(message.content, _medium)):
         block["content"] = content
     if message.failed:
         block["is_error"] = True
     return block
+
+
+def _medium(part: ImagePart | FilePart) -> dict[str, Any]:
+    """Raises UsageError for what this API does not take."""
+    return _image(part) if isinstance(part, ImagePart) else _file(part)
 
 
 def _image(part: ImagePart | FilePart) -> dict[str, Any]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
 
 from ..errors import UsageError
-from ..messages import FilePart, ImagePart, ToolCall, clean, clean_tree
+from ..messages import Content, FilePart, ImagePart, TextPart, ToolCall, clean, clean_tree
 from ..model import ToolSpec
 
-__all__ = ["CHOICES", "Speech", "ascii_json", "data_url", "described", "json_bytes", "merged", "named_choice", "wire_name"]
+__all__ = ["CHOICES", "Speech", "ascii_json", "carried", "data_url", "described", "json_bytes", "merged", "named_choice", "wire_name"]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -83,6 +83,26 @@ def described(part: ImagePart | FilePart) -> str:
     if isinstance(part, ImagePart):
         return f"[image: {part.url or part.media_type or 'no description'}]"
     return f"[file: {part.name or part.url or part.media_type or 'no description'}]"
+
+
+def carried(content: Content, carry: Callable[[ImagePart | FilePart], object]) -> Content:
+    """A tool's result with a line of text in place of each part for which ``carry`` raises UsageError.
+
+    It is in the conversation for good, and the user did not choose it: no later request may fail over it.
+    """
+    if isinstance(content, str):
+        return content
+    parts: list[TextPart | ImagePart | FilePart] = []
+    for part in content:
+        if isinstance(part, TextPart):
+            parts.append(part)
+            continue
+        try:
+            carry(part)
+            parts.append(part)
+        except UsageError:
+            parts.append(TextPart(described(part)))
+    return tuple(parts)
 
 
 def ascii_json(text: str) -> str:

@@ -33,7 +33,7 @@ from ..messages import (
 )
 from ..messages.arguments import wire_arguments
 from ..model import ModelRequest, ModelSettings, OutputSpec, ToolSpec
-from .common import ascii_json, described, json_bytes, merged, named_choice, wire_name
+from .common import ascii_json, carried, described, json_bytes, merged, named_choice, wire_name
 from .google_chunk import FunctionCall, arguments_of, call_name, decode_parts
 from .google_reply import GEMINI
 from .history import Sessions
@@ -133,7 +133,7 @@ class GoogleRequestWriter:
         """The keys ``output`` and ``error`` are the documented ones (FunctionResponse.response). Media of a result have a place from
         Gemini 3 on (https://ai.google.dev/gemini-api/docs/function-calling, "Multimodal function responses"), if
         their bytes are given; everything else is named in a line of text."""
-        content: Content = message.content
+        content: Content = carried(message.content, _inline)
         if isinstance(content, str):
             content = (TextPart(content),)
         lines: list[str] = []

@@ -36,7 +36,7 @@ from ..messages import (
 )
 from ..messages.arguments import wire_arguments
 from ..model import ModelRequest, ModelSettings, OutputSpec, ToolSpec
-from .common import data_url, json_bytes, merged, named_choice, wire_name
+from .common import carried, data_url, json_bytes, merged, named_choice, wire_name
 from .history import Sessions
 from .parameters import root_object
 from .responses_items import arguments_of, text_of_item
@@ -199,6 +199,7 @@ def _user_content(content: Content) -> str | list[dict[str, Any]]:
 
 
 def _output(content: Content) -> str | list[dict[str, Any]]:
+    content = carried(content, lambda part: data_url(part, ""))
     if isinstance(content, str):
         return content
     if all(isinstance(part, TextPart) for part in content):
