@@ -471,3 +471,23 @@ def test_a_file_of_a_result_that_a_wire_cannot_carry_is_named_and_the_session_go
         assert any(word in sent for word in words)
 
     asyncio.run(main())
+
+
+@WIRE
+@pytest.mark.parametrize("name", ["an archive", "a text that is no base64"])
+def test_a_file_of_the_user_that_a_wire_cannot_carry_fails_its_own_run_and_no_later_one(wire: str, name: str) -> None:
+    part, words = FILES[name]
+
+    async def main() -> None:
+        async with WireServer([repeat(text("Hello."))]) as server:
+            async with await Agent.create(WIRES[wire].model(server, True)) as agent:
+                try:
+                    await agent.run([TextPart("See:"), part])
+                except UsageError:
+                    assert not server.requests
+                for prompt in ("Hi.", "And you?"):
+                    assert (await agent.run(prompt)).require().text == "Hello."
+            first, second = (json.dumps(request.body) for request in server.requests[-2:])
+        assert all("See:" in sent and any(word in sent for word in words) for sent in (first, second))
+
+    asyncio.run(main())

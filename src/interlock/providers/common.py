@@ -86,9 +86,9 @@ def described(part: ImagePart | FilePart) -> str:
 
 
 def carried(content: Content, carry: Callable[[ImagePart | FilePart], object]) -> Content:
-    """A tool's result with a line of text in place of each part for which ``carry`` raises UsageError.
+    """``content`` with a line of text in place of each part for which ``carry`` raises UsageError.
 
-    It is in the conversation for good, and the user did not choose it: no later request may fail over it.
+    What was said or returned is in the conversation for good: no later request may fail over it.
     """
     if isinstance(content, str):
         return content
