@@ -18,6 +18,7 @@ from interlock import (
     Agent,
     AgentExtension,
     AgentRunConfig,
+    Allow,
     Deny,
     Edit,
     Fatal,
@@ -438,6 +439,9 @@ async def limits_reached(world: World) -> None:
         await agent.run("Look for ever.")
     async with await world.agent(loop[2], tools=[look], tool_calls=1) as agent:
         await agent.run("Once more.", config=again("r2"))
+    guard = {"repeated_results": 1, "repeated_failures": 2, "repeated_effects": 3}
+    async with await world.agent(loop[0], loop[1], tools=[look], **guard) as agent:
+        await agent.run("And again.", config=again("r3"))
 
 
 async def failures(world: World) -> None:
@@ -614,7 +618,8 @@ async def every_limit(world: World) -> None:
         default = field.default
         bounds[field.name] = 60.0 if default is None and field.name.endswith(("_s", "_usd")) else 99_999 if default is None else default + 1
     async with await world.agent(calls(call("a", "work")), text("Done."), tools=[work], **bounds) as agent:
-        await agent.run("Work.")
+        (question,) = (await agent.run("Work.")).questions
+        await agent.answer(question.id, Allow("session"))
 
 
 SESSIONS: dict[str, Callable[[World], Awaitable[None]]] = {

@@ -22,6 +22,7 @@ import pytest
 from msgspec.structs import fields
 
 from interlock import Limits, RunContext, errors, events, records
+from interlock.extensions.permissions import FLOOR
 from interlock.machine import RECOVERIES
 from interlock.shells.cli.exits import BROKEN_PIPE, ERROR_CODES, OUTCOME_CODES, SIGNAL_CODES
 from interlock.shells.cli.settings import SCHEMA
@@ -76,6 +77,11 @@ def chain(block: Block) -> list[Block]:
     return made
 
 
+def file_of(block: Block) -> str:
+    """The file of the project that ``block`` shows whole; the Python blocks of its page find it in their folder."""
+    return next((mark.removeprefix("file=") for mark in block.marks if mark.startswith("file=")), "")
+
+
 def output_of(block: Block) -> Block | None:
     """The block that shows what ``block`` prints: the next one of its page, if it is marked so."""
     return next((one for one in BLOCKS if (one.page, one.index) == (block.page, block.index + 1) and "output" in one.marks), None)
@@ -128,6 +134,9 @@ def perform(code: str, name: str, namespace: dict[str, Any]) -> None:
 @pytest.mark.parametrize("block", python_blocks(), ids=lambda block: f"{block.page}:{block.line}")
 def test_every_python_block_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    for other in BLOCKS:
+        if other.page == block.page and (name := file_of(other)):
+            (tmp_path / Path(name).name).write_text(other.code, encoding="utf-8")
     printed = execute(chain(block))
     shown = output_of(block)
     if shown is not None:
@@ -138,7 +147,10 @@ def test_every_block_is_of_a_kind_that_is_checked() -> None:
     for block in BLOCKS:
         where = f"{block.page}:{block.line}"
         assert block.language in {"python", "toml", "json", "text", "console", "mermaid", *SHELL}, f"{where}: {block.language!r}"
-        assert set(block.marks) <= MARKS or block.marks[0].startswith("skip: "), f"{where}: {block.marks}"
+        marks = {mark for mark in block.marks if not mark.startswith("file=")}
+        assert marks <= MARKS or block.marks[0].startswith("skip: "), f"{where}: {block.marks}"
+        if name := file_of(block):
+            assert block.code == (ROOT / name).read_text(encoding="utf-8"), f"{where}: {name} is another one"
         if block.language == "toml":
             tomllib.loads(block.code)
         elif block.language == "json":
@@ -388,3 +400,9 @@ def test_every_event_and_record_is_in_its_table() -> None:
 def test_everything_that_a_context_offers_is_in_its_table() -> None:
     shown = {row[0].partition("(")[0] for row in table("tools.md", "context")}
     assert shown == {name for name in vars(RunContext) if not name.startswith("_")}
+
+
+def test_the_table_of_the_safety_floor_is_the_code() -> None:
+    shown = [(row[0], row[1], row[2].replace("`", "")) for row in table("guards.md", "floor")]
+    real = [(rule.name, rule.reason, ", ".join((*rule.paths, *rule.commands, *([rule.means] if rule.means else [])))) for rule in FLOOR]
+    assert shown == real

@@ -81,6 +81,16 @@ def test_a_pipe_gets_the_answer_alone(cli: Cli) -> None:
     assert offered == {"list_files", "read_file", "search_text"}
 
 
+def test_a_dry_run_executes_no_tool_and_says_so(cli: Cli) -> None:
+    (cli.cwd / "notes.txt").write_text("the tide turns at six")
+    with cli.model([calls(call("c1", "read_file", {"path": "notes.txt"})), text("Nobody looked.")]) as server:
+        done = cli.run("run", "--dry-run", "When does the tide turn?")
+    assert (done.returncode, done.stdout) == (0, "Nobody looked.\n")
+    assert "no tool is executed" in done.stderr
+    told = server.requests[1].body["messages"][-1]["content"]
+    assert told == 'Dry run: read_file was not executed, and nothing was done. It would have been called with {"path":"notes.txt"}'
+
+
 def test_a_session_is_kept_in_the_users_data_directory_and_continued(cli: Cli) -> None:
     with cli.model([text("Good morning."), text("You said hello.")]) as server:
         assert cli.run("run", "hello", "--session", "chat").returncode == 0

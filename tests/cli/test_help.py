@@ -20,6 +20,7 @@ from interlock.shells.demo.clerk import Clerk
 from interlock.shells.demo.work import SYSTEM_PROMPT
 from interlock.testing import Step, call, calls, text
 
+ROOT = Path(__file__).parent.parent.parent
 MAIN = "import sys; from interlock.shells.cli import main; sys.exit(main())"
 
 
@@ -39,6 +40,7 @@ def test_the_examples_of_every_help_text_run(path: tuple[str, ...], commands: Co
     commands.environment.setenv("COLUMNS", "200")
     examples = re.findall(r"^ +\$ (.*)$", commands(*path, "--help").stdout, re.MULTILINE)
     assert examples
+    (commands.cwd / "review.toml").write_text((ROOT / "examples" / "policies" / "review.toml").read_text())
     assert all(f"interlock {' '.join(path)}".strip() in example for example in examples)
     clerk = Clerk(seed=0)
 

@@ -66,7 +66,7 @@ def test_doctor_finds_nothing_broken_and_shows_the_onion_in_order(commands: Comm
         said = commands("doctor").stdout
     assert "integrity_check ok, 1 sessions" in said
     assert "reachable (HTTP 200)" in said
-    order = [said.index(name) for name in ("1. CoerceArguments", "2. ToolLog", "3. RuntimeTools", "4. UrlGuard")]
+    order = [said.index(name) for name in ("1. CoerceArguments", "2. ToolLog", "3. Approvals", "4. RuntimeTools", "5. UrlGuard")]
     assert order == sorted(order)
     assert "nothing is broken" in said
 
@@ -92,7 +92,7 @@ def test_doctor_sees_through_broken_settings(commands: Commands) -> None:
     (commands.cwd / "interlock.toml").write_text("modle = 'x'\n")
     said = commands("doctor", code=1).stdout
     assert "interlock.toml:1" in said
-    assert "4. UrlGuard" in said
+    assert "which layers there are depends on the settings" in said
 
 
 def test_doctor_finds_a_damaged_page(commands: Commands) -> None:
@@ -120,7 +120,7 @@ def test_a_project_that_chooses_the_model_is_said(commands: Commands) -> None:
 
 def test_the_onion_is_the_agents(commands: Commands) -> None:
     layers = [json.loads(line) for line in commands("onion", "--json").stdout.splitlines()]
-    assert [layer["name"] for layer in layers] == ["CoerceArguments", "ToolLog", "RuntimeTools", "UrlGuard"]
+    assert [layer["name"] for layer in layers] == ["CoerceArguments", "ToolLog", "Approvals", "RuntimeTools", "UrlGuard"]
     assert layers[-1]["hooks"] == ["on_tool_call"]
 
 

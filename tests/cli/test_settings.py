@@ -151,3 +151,10 @@ def test_show_has_every_key(commands: Commands) -> None:
     shown = commands("config", "show").stdout
     assert [line.split()[0] for line in shown.splitlines()] == list(SCHEMA)
     assert list(json.loads(commands("config", "show", "--json").stdout)) == list(SCHEMA)
+
+
+def test_a_limit_of_dollars_may_be_a_fraction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTERLOCK_LIMITS_COST_USD", "0.25")
+    monkeypatch.setenv("INTERLOCK_LIMITS_REPEATED_EFFECTS", "3")
+    limits = Settings.load({}).limits()
+    assert (limits.cost_usd, limits.repeated_effects, limits.repeated_results) == (0.25, 3, None)

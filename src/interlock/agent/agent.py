@@ -189,6 +189,7 @@ class Agent:
         """Print the layers, outermost first, with their priorities and hooks. Returns their names in that order."""
         parts = self.parts
         hooks = {"on_model_request": parts.model_layers, "on_tool_call": parts.tool_layers, "redact": parts.redactors}
+        hooks["redact_deltas"] = parts.filters
         hooks["on_record"] = parts.recorders
         for index, extension in enumerate(parts.extensions):
             here = ", ".join(hook for hook, indices in hooks.items() if index in indices) or "no layer"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct
@@ -10,10 +10,18 @@ from msgspec import Struct
 from ..errors import UsageError
 from ..machine import Answer
 from ..messages import clean, clean_tree
+from ..records import SCOPES
 
 
 class Allow(Struct, frozen=True):
-    """Yes, to exactly these arguments. The layer that asked reads True as ``context.answer``."""
+    """Yes, to exactly these arguments. The layer that asked reads True as ``context.answer``.
+
+    scope: ``"once"``; ``"session"``, every call of this tool with these very arguments in this session; ``"tool"``, every call of this
+    tool in this session, whatever its arguments; ``"always"``, these very arguments in every session. A question takes those that it
+    offers (``question.scopes``).
+    """
+
+    scope: Literal["once", "session", "tool", "always"] = "once"
 
 
 class Deny(Struct, frozen=True):
@@ -37,8 +45,12 @@ def answer_of(question_id: object, answer: object, *, at: float) -> Answer:
         if answer is kind:
             raise UsageError(f"the answer is the class {kind.__name__}; make an instance of it: {kind.__name__}(...)")
     match answer:
-        case Allow():
+        case Allow("once"):
             return Answer(question_id=question_id, answer=True, at=at)
+        case Allow(scope):
+            if scope not in SCOPES:
+                raise UsageError(f"Allow(scope): 'once', {', '.join(map(repr, SCOPES))} are possible, not {scope!r}")
+            return Answer(question_id=question_id, answer=True, at=at, scope=scope)
         case Deny():
             return Answer(question_id=question_id, answer=clean(_text(answer.reason)), verdict="deny", at=at)
         case Edit():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
@@ -12,8 +13,12 @@ import msgspec
 
 from ..driver.setup import Parts
 from ..errors import UsageError
+from ..extensions.approvals import Approvals
 from ..extensions.base import AgentExtension
 from ..extensions.coerce import CoerceArguments
+from ..extensions.dryrun import DryRun
+from ..extensions.hooks import CommandHook
+from ..extensions.permissions import Permissions
 from ..extensions.runtime_tools import RuntimeTools
 from ..extensions.toollog import ToolLog
 from ..extensions.urlguard import UrlGuard
@@ -27,6 +32,8 @@ from ..tools.workers import WorkerPool
 from .prices import price_of
 
 DEFAULTS: tuple[type[AgentExtension], ...] = (ToolLog, CoerceArguments, RuntimeTools, UrlGuard)
+GUARDS: tuple[type[AgentExtension], ...] = (Approvals, CommandHook, DryRun, Permissions)
+"""What may stand from ``USERS_BELOW`` on, and nowhere else: further out, a layer could change what was allowed."""
 USERS_BELOW = 900
 """Priorities from here on are the runtime's own: what guards must see the bytes that run."""
 
@@ -45,9 +52,22 @@ def assemble(
     """Raises UsageError, naming what does not fit."""
     if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"system_prompt must be a string, not {type(system_prompt).__name__}")
-    onion = _onion(list(_iterable(extensions, "extensions")), list(_iterable(without, "without")))
+    unwanted = list(_iterable(without, "without"))
+    onion = _onion(list(_iterable(extensions, "extensions")), unwanted)
     named, brought_by = _tools(_iterable(tools, "tools"), onion)
+    if Approvals not in unwanted:
+        onion, brought_by = _with_approvals(onion, named, brought_by)
+    for hook in onion:
+        if isinstance(hook, CommandHook):
+            _say(hook, named)
     form = _output(model, output, named)
+    policies: dict[str, str] = {}
+    for item in onion:
+        if isinstance(item, Permissions):
+            if item.policy.name in policies:
+                raise UsageError(f"extensions: there are two policies named {item.policy.name!r}")
+            policies[item.policy.name] = item.policy.digest
+            item.announce(named)
     return Parts(
         model=model,
         extensions=onion,
@@ -56,7 +76,9 @@ def assemble(
         system_prompt=clean(system_prompt),
         workers=WorkerPool(limits.worker_threads),
         clock=clock,
-        fingerprint=_fingerprint(model, named, system_prompt) | ({"output": _digest(form.schema)} if form is not None else {}),
+        fingerprint=_fingerprint(model, named, system_prompt)
+        | ({"output": _digest(form.schema)} if form is not None else {})
+        | {f"policy {name}": digest for name, digest in policies.items()},
         output=form,
         price=price_of(model) if limits.cost_usd is not None else None,
     )
@@ -82,23 +104,45 @@ def _onion(extensions: list[Any], without: list[Any]) -> tuple[AgentExtension, .
         if not isinstance(item, AgentExtension):
             what = f"the class {item.__name__}; make an instance of it" if isinstance(item, type) else type(item).__name__
             raise UsageError(f"extensions: an AgentExtension is needed, not {what}")
-        default = isinstance(item, DEFAULTS)
+        guard = isinstance(item, (*DEFAULTS, *GUARDS))
         if not isinstance(item.name, str) or not item.name.isprintable() or not item.name:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"extensions: the name of a {type(item).__name__} must be printable text, not {item.name!r}")
         if isinstance(item.priority, bool) or not isinstance(item.priority, int | float) or math.isnan(item.priority):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"extensions: the priority of {item.name} must be a number, not {item.priority!r}")
-        if item.priority >= USERS_BELOW and not default:
+        if isinstance(item, GUARDS) and item.priority != type(item).priority:
+            raise UsageError(
+                f"extensions: the priority of {item.name} is {type(item).priority}, not {item.priority}: it must see the arguments that run"
+            )
+        if item.priority >= USERS_BELOW and not guard:
             raise UsageError(f"extensions: the priority of {item.name} is {item.priority}; {USERS_BELOW} and above lie inside the guards")
         _check_hooks(item)
         _check_spelling(item)
     if len({id(item) for item in extensions}) != len(extensions):
         raise UsageError("extensions: the same instance is there twice")
     for item in without:
-        if item not in DEFAULTS:
-            names = ", ".join(default.__name__ for default in DEFAULTS)
+        if item not in (*DEFAULTS, Approvals):
+            names = ", ".join(default.__name__ for default in (*DEFAULTS, Approvals))
             raise UsageError(f"without: {getattr(item, '__name__', item)!r} is none of the default extensions ({names})")
     defaults = [d() for d in DEFAULTS if d not in without and not any(isinstance(item, d) for item in extensions)]
-    return tuple(sorted((*defaults, *extensions), key=lambda item: item.priority))
+    # A hook comes before a guard of the same priority: what it edits must be judged.
+    return tuple(sorted((*defaults, *extensions), key=lambda item: (item.priority, not isinstance(item, CommandHook))))
+
+
+def _with_approvals(
+    onion: tuple[AgentExtension, ...], named: dict[str, Tool], brought_by: dict[str, int]
+) -> tuple[tuple[AgentExtension, ...], dict[str, int]]:
+    """A tool that requires approval is asked about although nobody has registered what asks: it would be a trap otherwise."""
+    if not any(tool.traits.requires_approval for tool in named.values()) or any(isinstance(item, Approvals) for item in onion):
+        return onion, brought_by
+    added = Approvals()
+    at = next((index for index, item in enumerate(onion) if item.priority > added.priority), len(onion))
+    return (*onion[:at], added, *onion[at:]), {name: index + (index >= at) for name, index in brought_by.items()}
+
+
+def _say(hook: CommandHook, named: dict[str, Tool]) -> None:
+    """A guard that is not there, or guards nothing, is noticed when the agent is made, and not when it was needed."""
+    sentence, wrong = hook.look(tuple(named))
+    logging.getLogger("interlock.hooks").log(logging.WARNING if wrong else logging.INFO, "%s", sentence)
 
 
 def _check_hooks(item: AgentExtension) -> None:
@@ -120,7 +164,7 @@ def _check_hooks(item: AgentExtension) -> None:
         raise UsageError(f"extensions: redact of {item.name} must be a plain function of the record that returns one")
 
 
-HOOKS = ("on_model_request", "on_tool_call", "on_record", "instructions")
+HOOKS = ("on_model_request", "on_tool_call", "on_record", "instructions", "redact_deltas")
 
 
 def _check_spelling(item: AgentExtension) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from ..driver.reopening import changes, missing_tools
+from ..driver.reopening import changes, missing_policies, missing_tools
 from ..driver.setup import Parts
 from ..errors import NothingToResume
 from ..machine import CallProspect, Prospect, fold, prospect
@@ -31,6 +31,7 @@ class ResumePlan(Struct, frozen=True, kw_only=True):
     session_id: str
     run: Prospect
     missing_tools: tuple[str, ...] = ()
+    missing_policies: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
@@ -39,6 +40,9 @@ class ResumePlan(Struct, frozen=True, kw_only=True):
         requests = "1 request" if run.requests == 1 else f"{run.requests} requests"
         yield f"Run {run.run_id} of session {self.session_id}, turn {run.turn + 1}, {requests} so far."
         yield from (_line(call) for call in run.calls)
+        if self.missing_policies:
+            yield f"Refused here: the run was begun under the policy {', '.join(self.missing_policies)}, which this agent does not hold."
+            return
         if self.missing_tools:  # so nothing of the above happens here, and what else is different does not matter
             yield f"Refused here: this agent does not have {', '.join(self.missing_tools)}. A program that has them can go on."
             return
@@ -58,4 +62,10 @@ def plan_of(session_id: str, rows: Sequence[Row], parts: Parts, limits: Limits) 
     run = prospect(state, parts.clock())
     if run is None:
         raise NothingToResume(f"session {session_id!r} has no open run")
-    return ResumePlan(session_id=session_id, run=run, missing_tools=missing_tools(state, parts), changes=changes(state, parts, limits))
+    return ResumePlan(
+        session_id=session_id,
+        run=run,
+        missing_tools=missing_tools(state, parts),
+        missing_policies=missing_policies(state, parts),
+        changes=changes(state, parts, limits),
+    )

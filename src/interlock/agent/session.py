@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .. import __version__
 from ..driver.buffer import EventBuffer
-from ..driver.fork import Turn, turns_of
 from ..driver.run import Prepared, Run
 from ..driver.session import LiveSession
 from ..driver.setup import RunConfig
@@ -24,6 +23,7 @@ from .answers import answer_of
 from .config import AgentRunConfig, check_id
 
 if TYPE_CHECKING:
+    from ..driver.fork import Turn
     from ..driver.replay import Replay
     from .agent import Agent
     from .plan import ResumePlan
@@ -168,7 +168,7 @@ class Session:
 
         Raises JournalError; ProtocolError for damaged rows.
         """
-        return turns_of(await self.records())
+        return import_module("..driver.fork", __package__).turns_of(await self.records())
 
     async def fork(self, at_seq: int | None = None, new_session_id: str | None = None) -> Session:
         """Make a new session of this one's rows up to ``at_seq`` (None: all), and return its handle. Rewinding is forking earlier.

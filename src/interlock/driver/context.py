@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from ..errors import UsageError
 from ..events import ToolProgress
-from ..messages import Usage, clean_tree
-from ..records import ExtensionNoted
+from ..messages import Usage, clean, clean_tree
+from ..records import ExtensionNoted, Scope
 from .identity import idempotency_key
 from .nested import call_nested
 from .tool_step import ToolStep, current_step
@@ -18,6 +18,7 @@ from .tool_step import ToolStep, current_step
 if TYPE_CHECKING:
     from .run import Run
 
+T = TypeVar("T")
 
 # How deep an on_record may answer its own notes with notes: a chain of extensions, but not one without end.
 NOTES_NESTED_MAX = 8
@@ -51,6 +52,16 @@ class Context:
         return step.answer if step is not None else None
 
     @property
+    def asked(self) -> bool:
+        step, index = current_step.get(), self._index
+        return step is not None and index is not None and step.asked.asked_by == clean(self._run.parts.extensions[index].name)
+
+    @property
+    def granted(self) -> tuple[Scope, ...]:
+        step = current_step.get()
+        return step.granted if step is not None else ()
+
+    @property
     def memory(self) -> Any:
         return self._run.session.memories.get(self._index) if self._index is not None else None
 
@@ -61,6 +72,9 @@ class Context:
     @property
     def epoch(self) -> int:
         return self._run.session.state.epoch
+
+    def find(self, kind: type[T]) -> T | None:
+        return next((extension for extension in self._run.parts.extensions if isinstance(extension, kind)), None)
 
     def clock(self) -> float:
         return self._run.parts.clock()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Set
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from msgspec import structs
 
@@ -14,19 +14,25 @@ from ..errors import Fatal, JournalError, ProtocolError, ProviderError, UsageErr
 from ..events import ModelFinished, RecoveryStarted, StreamRestarted, TextDelta
 from ..extensions.onion import OwnedStreams, compose
 from ..machine import CallModel, EndRun, bound_of, decide, judge
-from ..messages import Message, Usage, reason_of
+from ..messages import Message, StopReason, Usage, reason_of
 from ..messages.validity import is_valid, repair
 from ..model import ModelEvent, ModelRequest, ModelResponse, is_well_formed
 from ..records import ModelStepEnded, ModelStepFailed, ModelStepStarted, Outcome, Verdict
 from .returned import dismissed_of, received_of
 
 if TYPE_CHECKING:
+    from .buffer import EventBuffer
+    from .filtered import Filtered
     from .run import Run
 
 logger = logging.getLogger("interlock.driver")
 
 # Characters of an error's text that are recorded: a provider may answer with a whole page.
 MESSAGE_MAX = 2000
+
+
+_GOES_ON = (StopReason.LENGTH, StopReason.PAUSE)
+"""What follows is joined to this answer: what a filter holds back of its end is held on to."""
 
 
 class RequestsSpent(Exception):
@@ -38,6 +44,7 @@ class ModelStep:
 
     __slots__ = (
         "_delay_s",
+        "_filtered",
         "_offered",
         "_over_limit",
         "_received",
@@ -63,6 +70,11 @@ class ModelStep:
         self._received: ModelResponse | None = None
         self._streams = OwnedStreams()
         self._over_limit = False
+        self._filtered: Filtered | None = None
+        if run.parts.filters and run.buffer is not None:
+            from .filtered import filtered_of  # most agents filter nothing, and need not load how it is done
+
+            self._filtered = filtered_of(run)
         self.entered = False
 
     async def main(self) -> None:
@@ -104,7 +116,10 @@ class ModelStep:
                 f"the model, or a layer around it, gave a ModelResponse whose fields are not what they declare: {response!r:.300}"
             )
         if run.buffer is not None and response.message.content and not self._text_shown:
-            run.emit(TextDelta(response.message.content))  # a reply that was not streamed is shown all the same
+            said = response.message.content
+            run.emit(
+                TextDelta(said if self._filtered is None else self._filtered.whole(said))
+            )  # a reply that was not streamed is shown all the same
             self._shown = True
         return response
 
@@ -118,6 +133,8 @@ class ModelStep:
             return response
         items, bound = buffer.items, buffer.bound
         append = items.append
+        if self._filtered is not None:
+            return await self._show_filtered(stream, self._filtered, buffer)
         async for event in stream:
             if type(event) is TextDelta:  # first: isinstance takes a tenth of the time of a chunk
                 if not self._text_shown:
@@ -133,6 +150,26 @@ class ModelStep:
             if len(items) >= bound:
                 await buffer.room()
         return response
+
+    async def _show_filtered(self, stream: AsyncIterator[ModelEvent], filtered: Filtered, buffer: EventBuffer) -> ModelResponse | None:
+        """The same, where extensions take something out of what is shown."""
+        response = None
+        async for event in stream:
+            if isinstance(event, ModelResponse):
+                response = event
+                continue
+            self._text_shown = self._text_shown or isinstance(event, TextDelta)  # or held back, which is not to be shown whole instead
+            if (shown := filtered.feed(event)) is not None:
+                await self._put(shown, buffer)
+        if response is None or response.stop.reason not in _GOES_ON:
+            for shown in filtered.rest():
+                await self._put(shown, buffer)
+        return response
+
+    async def _put(self, event: ModelEvent, buffer: EventBuffer) -> None:
+        self._shown = True
+        buffer.put(event)  # pyright: ignore[reportArgumentType]  # a response is no delta
+        await buffer.room()
 
     async def _send(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         """The core of the onion: one request to the provider. A further one is a further attempt, against the same limits."""
@@ -155,13 +192,25 @@ class ModelStep:
         self._sent += 1
         self._offered = frozenset(spec.name for spec in request.tools)
         if request.messages is not self._request.messages:
-            request = replace(request, messages=_valid(request.messages, self._request.messages, run.session.transcript.ids))
+            request = replace(request, messages=self._valid(request.messages))
         async for event in streams.own(run.parts.model.stream(request), source=True):
             if type(event) is ModelResponse:
                 self._received = event
                 if event.usage is not None:
                     self._spent = event.usage if self._spent is None else self._spent + event.usage
             yield event
+
+    def _valid(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """A request that a layer has edited, made valid, loudly. What the runtime itself built is valid, and is not looked at again."""
+        session, built, messages = self._run.session, self._request.messages, _checked(messages)
+        kept = len(built) if messages[: len(built)] == built else 0
+        rest, used = messages[kept:], session.transcript.ids if kept else frozenset[str]()
+        if is_valid(rest, known_ids=used):
+            return messages
+        mended, repairs = repair(rest, known_ids=used)
+        for said in repairs:
+            logger.warning("a layer's request had to be mended: %s", session.said(said))
+        return (*messages[:kept], *mended)
 
     # ---- what came out, as a record ----------------------------------------------------------------
 
@@ -205,6 +254,9 @@ class ModelStep:
         bound = bound_of(state.limits, record.code)
         self._shown = self._shown or state.partial != ""
         record = run.session.commit(record)
+        if self._filtered is not None and record.verdict is not Verdict.RETRY:
+            for event in self._filtered.rest():  # nothing follows: what was held on to is shown now
+                run.emit(cast("TextDelta", event))
         run.emit(ModelFinished(message=record.message, verdict=record.verdict.value, usage=usage))
         self._recovery(record, bound)
 
@@ -220,11 +272,17 @@ class ModelStep:
 
     def _withdraw(self, reason: str) -> None:
         """Take back what is on show. What an earlier part of the same answer said stands, and is shown anew."""
+        partial = self._run.session.state.partial
+        again: Any = TextDelta(partial) if partial else None
+        if self._filtered is not None:
+            self._filtered.restart()
+            if again is not None:  # its end may be the beginning of what is to be taken out
+                again = self._filtered.feed(again)
         if self._shown:
             self._shown = self._text_shown = False
             self._run.emit(StreamRestarted(reason=reason))
-            if partial := self._run.session.state.partial:
-                self._run.emit(TextDelta(partial))
+            if again is not None:
+                self._run.emit(again)
 
     def _failed(self, error: BaseException) -> None:
         run = self._run
@@ -277,16 +335,3 @@ def _checked(messages: object) -> tuple[Message, ...]:
 
 # 25 us for 800 messages; isinstance takes 190.
 _MESSAGES = frozenset(get_args(Message))
-
-
-def _valid(messages: tuple[Message, ...], built: tuple[Message, ...], known_ids: Set[str]) -> tuple[Message, ...]:
-    """A request that a layer has edited, made valid, loudly. What the runtime itself built is valid, and is not looked at again."""
-    messages = _checked(messages)
-    kept = len(built) if messages[: len(built)] == built else 0
-    rest, used = messages[kept:], known_ids if kept else frozenset[str]()
-    if is_valid(rest, known_ids=used):
-        return messages
-    mended, repairs = repair(rest, known_ids=used)
-    for said in repairs:
-        logger.warning("a layer's request had to be mended: %s", said)
-    return (*messages[:kept], *mended)

@@ -64,9 +64,8 @@ class ReconcileStep:
         if not isinstance(found, Reconciled):
             found = unknown(f"its reconcile function returned {type(found).__name__}, not happened(...), did_not_happen() or unknown()")
         if found.found == "unknown":
-            logger.warning(
-                "tool %s: it is unknown what became of the call %s: %s", name, self._call.key, found.reason or "it does not say why"
-            )
+            why = run.session.said(found.reason) or "it does not say why"
+            logger.warning("tool %s: it is unknown what became of the call %s: %s", name, self._call.key, why)
         return found
 
     async def _asked(self, tool: Tool, timeout_s: float) -> object:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ..errors import UsageError
 from ..machine import Call, State
-from ..records import ModelStepEnded, QuestionAnswered, Record, SessionOpened, ToolStepEnded, ToolStepStarted
+from ..records import ExtensionNoted, ModelStepEnded, QuestionAnswered, Record, SessionOpened, ToolStepEnded, ToolStepStarted
 from ..records.redaction import marked, what_changed
 from .setup import Parts
 
@@ -54,6 +54,24 @@ class Redactor:
                 raise self._failed(f"redact of extension {name} must keep what is no text of {what}: {wrong}; nothing was written")
             after: R = made  # pyright: ignore[reportAssignmentType]  # its type was checked
         return after if after is record else marked(record, after)
+
+    def shown(self, data: Any) -> Any:
+        """``data`` as it may be shown or logged, through every hook; as plain JSON-able values, which is all that a hook looks into."""
+        if self._failure is not None:
+            raise UsageError(*self._failure.args) from self._failure
+        try:
+            data = msgspec.to_builtins(data, str_keys=True, enc_hook=str)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            data = f"({type(data).__name__}: no text)"
+        for name, hook in self._hooks:
+            try:
+                made: object = hook(ExtensionNoted(extension="interlock", version=1, data=data))
+            except Exception as error:
+                raise self._failed(f"redact of extension {name} raised {type(error).__name__} on what was to be shown") from error
+            if not isinstance(made, ExtensionNoted) or (isinstance(data, str) and not isinstance(made.data, str)):
+                raise self._failed(f"redact of extension {name} made something else of what was to be shown")
+            data = made.data
+        return data
 
     def keep(self, record: Record, stored: Record, after: State) -> None:
         """Remember what ``stored``, which has just been applied, does not have of ``record``, and forget what is not needed any more."""

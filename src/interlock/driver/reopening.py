@@ -38,7 +38,7 @@ def reopen(run: Run) -> None:
 
 def go_on(run: Run) -> None:
     """Say what has changed since the open run was begun, and expire its questions. Raises CommandRefused, and nothing is recorded, if it
-    was begun with a tool that this agent does not have."""
+    was begun with a tool that this agent does not have, or under a policy that it does not hold."""
     state, parts = run.session.state, run.parts
     missing = missing_tools(state, parts)
     if missing:
@@ -46,10 +46,21 @@ def go_on(run: Run) -> None:
             f"session {run.session.session_id!r} cannot go on: its run {state.run_id!r} was begun with tools that this agent does not have "
             f"({', '.join(missing)}). Create the agent with them, in the program that has them; or begin a new run, which ends the open one"
         )
+    unheld = missing_policies(state, parts)
+    if unheld:
+        raise CommandRefused(
+            f"session {run.session.session_id!r} cannot go on: its run {state.run_id!r} was begun under the policy "
+            f"{', '.join(unheld)}, which this agent does not hold. Create the agent with it; or begin a new run, which ends the open one"
+        )
     for change in changes(state, parts, run.config.limits):
         logger.warning("session %s goes on, but not as its run was begun: %s", run.session.session_id, change)
     for record in expired(state, parts.clock()):  # nobody answered: a denial
         run.session.commit(record)
+
+
+def missing_policies(state: State, parts: Parts) -> tuple[str, ...]:
+    """The policies that the open run was begun under and that this agent does not hold, by name."""
+    return tuple(part.removeprefix("policy ") for part in state.fingerprint if part.startswith("policy ") and part not in parts.fingerprint)
 
 
 def missing_tools(state: State, parts: Parts) -> tuple[str, ...]:
@@ -69,6 +80,9 @@ def changes(state: State, parts: Parts, limits: Limits) -> tuple[str, ...]:
         said.append("the system prompt is another one")
     if before.get("output") != now.get("output"):
         said.append("the form of the answer is another one")
+    policies = [part for part in before if part.startswith("policy ") and part in now and _changed(before, now, part)]
+    said += [f"the {part} was {before[part]} and is {now[part]}, which holds from now on" for part in policies]
+    said += [f"the {part} is new, and holds from now on" for part in now if part.startswith("policy ") and part not in before]
     tools = [name for name in parts.tools if name in state.traits]
     said += [f"the description or the schema of the tool {name} is another one" for name in tools if _changed(before, now, f"tool {name}")]
     said += [

@@ -71,7 +71,14 @@ def questions_of(state: State, transcript: Transcript) -> tuple[Question, ...]:
     waiting = [call for call in state.calls.values() if call.progress is Progress.WAITING]
     return tuple(
         Question(
-            id=call.question_id, key=call.key, call=call.call, text=asked.question, arguments=asked.arguments, expires_at=asked.expires_at
+            id=call.question_id,
+            key=call.key,
+            call=call.call,
+            text=asked.question,
+            arguments=asked.arguments,
+            expires_at=asked.expires_at,
+            scopes=asked.scopes,
+            asked_by=asked.asked_by,
         )
         for call in waiting
         if (asked := transcript.questions.get(call.question_id)) is not None

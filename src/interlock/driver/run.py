@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Set
+from contextlib import suppress
 from functools import partial
 
 from msgspec.structs import replace
@@ -377,7 +378,8 @@ class Run:
     def emit_progress(self, event: ToolProgress) -> None:
         """Progress cannot slow a thread down: when the consumer is behind, it is left out."""
         if self.buffer is not None and not self.buffer.full and not self.buffer.closed:
-            self.buffer.put(event)
+            with suppress(UsageError):  # a redaction failed, and with it the run
+                self.buffer.put(replace(event, data=self.session.shown(event.data)))
 
     def usage(self) -> Usage:
         state = self.session.state

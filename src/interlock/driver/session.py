@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import JournalError, UsageError
 from ..journal.base import SessionLog
 from ..journal.transcript import Transcript
-from ..machine import Call, State, apply
+from ..machine import ANY_ARGUMENTS, Call, State, apply
 from ..messages import reason_of
-from ..records import Record, Row, SessionOpened
+from ..records import Record, Row, Scope, SessionOpened
 from .identity import sha256
 from .setup import Parts
 
 if TYPE_CHECKING:
+    from .filtered import Filtered
     from .redact import Redactor
     from .run import Run
 
@@ -29,7 +30,7 @@ class LiveSession:
     """The one writer of a session in this process. ``state`` is ``fold`` of everything appended, at any time.
 
     scratch: where adapters keep what they have encoded. run: the live run, if there is one. lost: what is known here can
-    no longer be trusted; the session must be read anew.
+    no longer be trusted; the session must be read anew. filtered: what holds back the end of an answer that is being continued.
     """
 
     __slots__ = (
@@ -37,6 +38,7 @@ class LiveSession:
         "_opened",
         "_parts",
         "_redactor",
+        "filtered",
         "log",
         "lost",
         "memories",
@@ -60,6 +62,7 @@ class LiveSession:
         self._folds = tuple((index, parts.extensions[index].fold) for index in parts.folders)
         self._parts = parts
         self._redactor: Redactor | None = None
+        self.filtered: Filtered | None = None
         self._opened = False
         self.lost = False
         if parts.redactors:
@@ -123,15 +126,43 @@ class LiveSession:
         try:
             return redactor.redacted(record)
         except UsageError as error:
-            self.lost = True
-            if self.run is not None:  # neither a layer nor a handler may swallow it
-                self.run.fail(error)
+            self._cannot_redact(error)
             raise
+
+    def _cannot_redact(self, error: UsageError) -> None:
+        self.lost = True
+        if self.run is not None:  # neither a layer nor a handler may swallow it
+            self.run.fail(error)
+
+    def shown(self, data: Any) -> Any:
+        """What of ``data`` may be shown or logged. Raises UsageError if a redaction fails, and then the run has failed, too."""
+        if self._redactor is None:
+            return data
+        try:
+            return self._redactor.shown(data)
+        except UsageError as error:
+            self._cannot_redact(error)
+            raise
+
+    def said(self, text: str) -> str:
+        """The same for a line of a log, which must not raise."""
+        try:
+            return self.shown(text)
+        except UsageError:
+            return "(withheld: it could not be redacted)"
 
     def digest(self, key: str, arguments: str) -> str:
         """What binds an answer to the exact ``arguments`` of the call ``key``: their SHA-256, as hexadecimal digits."""
         salt = b"" if self._redactor is None else self._redactor.salt(key)
         return sha256(salt + arguments.encode("utf-8", "surrogatepass"))
+
+    def granted(self, tool: str, digest: Callable[[], str]) -> tuple[Scope, ...]:
+        """What a person has allowed of ``tool`` in this session that covers arguments of this digest."""
+        allowed = self.state.granted.get(tool)
+        if not allowed:
+            return ()
+        covers: tuple[tuple[Scope, str], ...] = (("session", digest()), ("tool", ANY_ARGUMENTS))
+        return tuple(scope for scope, what in covers if what in allowed)
 
     def real(self, call: Call) -> Call:
         """``call`` with its real arguments and answer, where a redaction has taken them out of what is stored."""

@@ -16,9 +16,9 @@ from ..errors import AlreadyDelegated, Effect, Fatal, JournalError, ProtocolErro
 from ..events import ToolFinished, ToolSuspended
 from ..extensions.base import Stop, Suspended, ToolInvocation
 from ..extensions.onion import Chain
-from ..machine import Call, failed_message
+from ..machine import NESTED_QUESTION, Call, failed_message
 from ..messages import ToolCall, ToolMessage, clean, reason_of, text_of
-from ..records import Ending, HandlerStarted, Outcome, ToolLateResult, ToolStepEnded, ToolStepSuspended
+from ..records import Ending, HandlerStarted, Outcome, Scope, ToolLateResult, ToolStepEnded, ToolStepSuspended
 from ..tools import Bound, InvalidArguments, Tool
 from ..tools.context import current_call
 from ..tools.result import ResultNotSerializable, cap, to_content
@@ -91,7 +91,7 @@ class ToolStep:
         self._tool = tool
         self._task: asyncio.Task[Any] | None = None
         invocation = ToolInvocation(self.asked.call, key=call.key, tool=tool, edited=self.asked.edited)
-        self._chain = Chain(invocation, drain_s=run.config.limits.drain_s)
+        self._chain = Chain(invocation, drain_s=run.config.limits.drain_s, said=run.session.said)
 
     @property
     def handling(self) -> bool:
@@ -139,7 +139,7 @@ class ToolStep:
             except asyncio.CancelledError as raised:
                 error = error or raised
         if isinstance(chain.latched, Suspended) and self.depth:
-            value, error = None, UsageError("a call made by another call cannot wait for a person")
+            value, error = None, UsageError(NESTED_QUESTION.format(self.call.name))
         elif chain.latched is not None:
             value, error = chain.latched, None
         elif isinstance(value, Suspended):
@@ -167,8 +167,12 @@ class ToolStep:
     @property
     def answer(self) -> Any:
         """What a person answered, if it was about the very arguments that there are now."""
-        asked = self.asked
-        return asked.answer if asked.digest and asked.digest == self._digest() else None
+        return self.asked.answer if self.asked.digest and self.asked.digest == self._digest() else None
+
+    @property
+    def granted(self) -> tuple[Scope, ...]:
+        always: tuple[Scope, ...] = ("always",) if self.asked.scope == "always" and self.answer is True else ()
+        return (*self.run.session.granted(self.call.name, self._digest), *always)
 
     def _digest(self) -> str:
         return self.run.session.digest(self.key, self._chain.invocation.arguments_text())
@@ -328,6 +332,8 @@ class ToolStep:
             digest=digest,
             arguments=clean(arguments),
             expires_at=None if latched.expires_s is None else self.run.parts.clock() + latched.expires_s,
+            scopes=latched.scopes,
+            asked_by=clean(self._chain.asked_by),
         )
         record = session.commit(record)
         self.run.emit(ToolSuspended(call=self.call, key=self.key, question=record.question, question_id=record.question_id))

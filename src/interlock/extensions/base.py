@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..messages import ToolCall
 from ..messages.arguments import parse_arguments
 from ..model import ModelEvent, ModelRequest
-from ..records import Record
+from ..records import SCOPES, Record, Scope
 from ..tools import Tool
 from ..tools.context import RunContext
 
@@ -27,6 +27,7 @@ __all__ = [
     "RunContext",
     "Stop",
     "Suspended",
+    "TextFilter",
     "ToolInvocation",
     "extension",
 ]
@@ -41,14 +42,19 @@ class Suspended(Struct, frozen=True):
     """Returned by a layer before delegating: the run waits for a person. Latched: no outer layer can swallow it.
 
     The answer is bound to the exact arguments that the layer saw: ``context.answer`` is None for any others, so a layer that goes by
-    it asks again. expires_s: seconds after which no answer is a denial; None waits for ever. Raises UsageError for what is no finite number
-    of seconds: a question whose time cannot be stored would never expire.
+    it asks again. expires_s: seconds after which no answer is a denial; None waits for ever. scopes: how far beyond this once a person may
+    allow it (``Allow("session")``: the same arguments for the rest of the session; ``"tool"``: whatever the arguments; ``"always"``: the
+    same arguments for good); whoever offers them looks at ``context.granted``. Raises UsageError for what is no finite number of seconds
+    (a question whose time cannot be stored would never expire), and for another scope.
     """
 
     question: str
     expires_s: float | None = None
+    scopes: tuple[Scope, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(cast("object", self.scopes), tuple) or not all(scope in SCOPES for scope in self.scopes):
+            raise UsageError(f"Suspended(scopes=...): a tuple of {', '.join(map(repr, SCOPES))} is needed, not {self.scopes!r}")
         seconds = cast("object", self.expires_s)
         if seconds is None:
             return
@@ -142,6 +148,18 @@ class ToolInvocation:
         return f"ToolInvocation(id={self._id!r}, name={self._name!r}, arguments={self._arguments!r})"
 
 
+class TextFilter(Protocol):
+    """Takes out of text that comes in pieces what must not be shown. Made anew for each stream; what it may still need, it holds back."""
+
+    def feed(self, text: str) -> str:
+        """The next piece; returns what can be shown now, "" if nothing can."""
+        ...
+
+    def end(self) -> str:
+        """There is no more: the rest of what can be shown."""
+        ...
+
+
 class MiddlewareHook:
     """The two wrap points. There are no others."""
 
@@ -201,8 +219,19 @@ class AgentExtension(MiddlewareHook):
         Called once for each record, the outermost extension first, before it is applied; ``records.redaction.with_texts`` changes every
         text of any record. Only texts, arguments, answers and notes may change; the record's kind, keys, ids, names and codes may not.
         A running call keeps its real arguments in memory. If this raises, nothing is written and the run fails with UsageError.
+
+        What is shown or logged without being a record (the data of a ``ToolProgress``, the reason in a veto's WARNING) comes here as the
+        data of an ``ExtensionNoted`` of the extension ``interlock``, which is not written.
         """
         return record
+
+    def redact_deltas(self) -> TextFilter | None:
+        """Pure: a filter for the text of one stream of deltas (text, reasoning, the arguments of one call), outermost extension first.
+
+        It is asked for anew for every stream, and again where what was shown is withdrawn. None lets the text pass. If the filter
+        raises, nothing more is shown and the model step fails.
+        """
+        return None
 
     def on_record(self, context: RunContext, record: Record) -> None:
         """Told of every record of the session, after it was applied and before it is certainly stored. Must not block: it runs on the

@@ -51,19 +51,23 @@ class Chain:
     """One tool call on its way through its layers, and what became of it.
 
     vetoed_by: the layer that raised before delegating. decided_by: who made the value or the error that came out.
-    latched: a ``Suspended`` or ``Stop`` that a layer returned. asked_about: the arguments at that moment. fatal: a ``Fatal`` that came
-    up; no layer can swallow it.
+    latched: a ``Suspended`` or ``Stop`` that a layer returned. asked_about: the arguments at that moment; asked_by: that layer. fatal: a
+    ``Fatal`` that came up; no layer can swallow it. said: what of a text may be logged.
     """
 
-    __slots__ = ("asked_about", "decided_by", "drain_s", "error", "fatal", "invocation", "latched", "latching", "value", "vetoed_by")
+    __slots__ = (
+        *("asked_about", "asked_by", "decided_by", "drain_s", "error", "fatal", "invocation", "latched", "latching"),
+        *("said", "value", "vetoed_by"),
+    )
 
-    def __init__(self, invocation: ToolInvocation, *, drain_s: float) -> None:
+    def __init__(self, invocation: ToolInvocation, *, drain_s: float, said: Callable[[str], str] = str) -> None:
         self.invocation = invocation
         self.drain_s = drain_s
+        self.said = said
         self.vetoed_by: str | None = None
         self.decided_by = "handler"
         self.latched: Suspended | Stop | None = None
-        self.asked_about = ""
+        self.asked_about = self.asked_by = ""
         self.latching = False
         """Whether the handler itself returned what is latched once a layer returns it."""
         self.fatal: Fatal | None = None
@@ -145,7 +149,7 @@ class Slot(Struct, eq=False):
         if self.delegated or not isinstance(error, Exception) or isinstance(error, Fatal):
             return  # not a veto: it had delegated, it was cancelled, or it stops the whole run
         chain.vetoed_by = name
-        reason = reason_of(error)
+        reason = chain.said(reason_of(error))
         if not reason.isprintable():  # it may come from the model: a line break must not look like another line of the log
             reason = repr(reason)[1:-1]
         logger.warning("Middleware %s vetoed tool %s: %s", name, chain.invocation.name, reason)
@@ -160,7 +164,7 @@ class Slot(Struct, eq=False):
                 chain.error, chain.decided_by = error, self.layer.name
                 raise error
             chain.latched = value
-            chain.asked_about = chain.invocation.arguments_text()
+            chain.asked_about, chain.asked_by = chain.invocation.arguments_text(), self.layer.name
         return value
 
     async def stop_runaway(self) -> None:

@@ -12,12 +12,14 @@ from .decide import Action, CallModel, EndRun, Reconcile, RunTool, SettleTool, a
 from .judge import judge
 from .prospect import CallProspect, Prospect, prospect
 from .recoveries import INVALID_OUTPUT, RECOVERIES, Recovery, bound_of
-from .state import UNDER_WAY, Call, Phase, Progress, State
-from .texts import EFFECT_SENTENCE, NO_EFFECT_SENTENCE, failed_message
+from .state import ANY_ARGUMENTS, UNDER_WAY, Call, Phase, Progress, State
+from .texts import EFFECT_SENTENCE, NESTED_QUESTION, NO_EFFECT_SENTENCE, failed_message
 
 __all__ = [
+    "ANY_ARGUMENTS",
     "EFFECT_SENTENCE",
     "INVALID_OUTPUT",
+    "NESTED_QUESTION",
     "NO_EFFECT_SENTENCE",
     "RECOVERIES",
     "TRANSITIONS",

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..errors import ProtocolError
+from ..messages import ToolCall
 from ..records import (
     Ending,
     ExtensionNoted,
@@ -34,8 +35,9 @@ from ..records import (
     ToolStepSuspended,
     Verdict,
 )
+from .loops import guards, remembered, sameness
 from .recoveries import PAUSE
-from .state import UNDER_WAY, Call, Phase, Progress, State, traits_of, with_started_children
+from .state import UNDER_WAY, Call, Phase, Progress, State, traits_of, with_grant, with_started_children
 from .texts import REDACTED_REASON
 
 
@@ -121,6 +123,7 @@ def _start_run(state: State, record: RunStarted) -> State:
         limits=record.limits,
         traits=record.traits,
         fingerprint=record.fingerprint,
+        granted=state.granted,
     )
 
 
@@ -131,7 +134,7 @@ def _cancel(state: State, record: RunCancelled) -> State:
 
 
 def _end_run(state: State, record: RunEnded) -> State:
-    return State(epoch=state.epoch)
+    return State(epoch=state.epoch, granted=state.granted)
 
 
 def _steer(state: State, record: SteeringReceived) -> State:
@@ -158,8 +161,9 @@ def _end_model(state: State, record: ModelStepEnded) -> State:
         case Verdict.TOOLS:
             refused = {refusal.ordinal: refusal for refusal in record.refused}
             keys = (f"{state.run_id}/{state.turn}/{ordinal}" for ordinal in range(len(record.message.tool_calls)))
+            same = sameness if guards(state.limits) else _unwatched
             calls = {
-                key: Call(key=key, call=call, refused=refused.get(ordinal), redacted=ordinal in record.redacted)
+                key: Call(key=key, call=call, refused=refused.get(ordinal), same=same(call), redacted=ordinal in record.redacted)
                 for ordinal, (key, call) in enumerate(zip(keys, record.message.tool_calls, strict=True))
             }
             streaks = _counted(state, record.code) if record.code else state.streaks
@@ -172,6 +176,10 @@ def _end_model(state: State, record: ModelStepEnded) -> State:
             return replace(state, phase=Phase.ENDING, streaks={}, ending=record.ending)
         case Verdict.END:
             return replace(state, phase=Phase.ENDING, ending=state.ending or record.ending)
+
+
+def _unwatched(call: ToolCall) -> str:
+    return ""
 
 
 def _fail_model(state: State, record: ModelStepFailed) -> State:
@@ -244,6 +252,8 @@ def _end_tool(state: State, record: ToolStepEnded) -> State:
     unrunnable = state.unrunnable - _is_unrunnable(call)
     state = _with_call(state, replace(call, progress=Progress.DONE), unstarted=-(call.progress not in UNDER_WAY), unsettled=-1)
     state = replace(state, unrunnable=unrunnable) if unrunnable != state.unrunnable else state
+    if call.same and (call.entered or call.refused is not None):
+        state = replace(state, loops=remembered(state.loops, call.same, record, traits_of(state, call)))
     return _close_batch(replace(state, ending=record.ending) if record.ending is not None and state.ending is None else state)
 
 
@@ -288,12 +298,12 @@ def _suspend_tool(state: State, record: ToolStepSuspended) -> State:
         question_id=record.question_id,
         digest=record.digest,
         expires_at=record.expires_at,
+        scopes=record.scopes,
+        asked_by=record.asked_by,
         answer=None,
+        scope="",
     )
     return _with_call(state, waiting, unstarted=1)
-
-
-_DENIALS = {"deny": ("denied", "denied"), "expire": ("expired", "denied: nobody answered in time")}
 
 
 def _answer(state: State, record: QuestionAnswered) -> State:
@@ -303,13 +313,13 @@ def _answer(state: State, record: QuestionAnswered) -> State:
     call = replace(call, progress=Progress.PENDING)
     match record.verdict:
         case "answer":
-            answered = replace(call, answer=record.answer, redacted=call.redacted or record.redacted)
-            return _recounted(state, _withheld(answered))
+            answered = replace(call, answer=record.answer, scope=record.scope, redacted=call.redacted or record.redacted)
+            return _recounted(with_grant(state, call, record), _withheld(answered))
         case "edit":  # whole arguments, which do not depend on what was forgotten
             edited = msgspec.json.encode(record.answer).decode()
             return _with_call(state, replace(call, edited=edited, digest="", redacted=record.redacted, forgotten=False))
         case "deny" | "expire":
-            code, words = _DENIALS[record.verdict]
+            code, words = ("denied", "denied") if record.verdict == "deny" else ("expired", "denied: nobody answered in time")
             reason = f"{words}: {record.answer}" if record.answer else words
             return _recounted(state, replace(call, refused=RefusedCall(_ordinal(call), code, reason)))
 
@@ -383,5 +393,6 @@ TRANSITIONS: dict[tuple[Phase, type[Any]], tuple[Handler, frozenset[Phase]]] = {
     (_P.STALLED, SessionOpened): (_reopen, _to(_P.MODEL_DUE)),
     (_P.STALLED, SteeringReceived): (_steer, _to(_P.STALLED)),
     (_P.STALLED, RunCancelled): (_cancel, _to(_P.ENDING)),
-    **{(phase, kind): (_keep, _to(phase)) for phase in Phase for kind in (ExtensionNoted, SessionForked, ToolLateResult)},
+    **{(phase, kind): (_keep, _to(phase)) for phase in Phase for kind in (ExtensionNoted, ToolLateResult)},
+    **{(phase, SessionForked): (lambda state, _: replace(state, granted={}), _to(phase)) for phase in Phase},
 }

@@ -16,6 +16,7 @@ from ..records import (
     Record,
     RunCancelled,
     RunStarted,
+    Scope,
     SteeringReceived,
     Traits,
 )
@@ -48,12 +49,13 @@ class Cancel(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """Answer the open question of a waiting call. at: now, in seconds since 1970."""
+    """Answer the open question of a waiting call. at: now, in seconds since 1970. scope: how far a yes reaches beyond this once."""
 
     question_id: str
     answer: Any
     verdict: Literal["answer", "edit", "deny"] = "answer"
     at: float = 0.0
+    scope: Scope | Literal[""] = ""
 
 
 class Import(Struct, frozen=True, kw_only=True):
@@ -109,7 +111,10 @@ def _answered(state: State, command: Answer) -> QuestionAnswered:
         raise CommandRefused(f"the question {id!r} was answered already; an answer is taken once")
     if call.expires_at is not None and command.at >= call.expires_at:
         raise CommandRefused(f"the question {id!r} has expired, which is a denial: resume() tells the model, and goes on")
-    return QuestionAnswered(key=call.key, question_id=id, answer=command.answer, verdict=command.verdict)
+    if command.scope and command.scope not in call.scopes:
+        offered = ", ".join(("Allow()", *(f"Allow({scope!r})" for scope in call.scopes)))
+        raise CommandRefused(f"the question {id!r} does not offer Allow({command.scope!r}): it takes {offered}")
+    return QuestionAnswered(key=call.key, question_id=id, answer=command.answer, verdict=command.verdict, scope=command.scope)
 
 
 def expired(state: State, at: float) -> tuple[QuestionAnswered, ...]:

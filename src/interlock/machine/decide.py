@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
 from ..messages import Effect
 from ..records import Ending, Outcome, RunEnded, ToolStepEnded
+from .loops import LOOP, Watch, guards
 from .state import UNDER_WAY, Call, Phase, Progress, State, traits_of, with_started_children
 from .texts import failed_message
 
@@ -63,7 +65,7 @@ def _decide_model(state: State) -> tuple[Action, ...]:
 def _decide_tools(state: State) -> tuple[Action, ...]:
     if not state.unstarted:
         return ()
-    limited = state.limits.tool_calls is not None
+    limited = state.limits.tool_calls is not None or guards(state.limits)
     if state.unrunnable or state.interrupt or limited or state.ending is not None:
         settled = tuple(_settled(state))
         if settled:
@@ -130,6 +132,7 @@ def _settled(state: State) -> Iterable[SettleTool | Reconcile]:
     left = None if state.limits.tool_calls is None else state.limits.tool_calls - state.tool_calls
     over = state.ending is not None or state.interrupt
     touched = with_started_children(state)
+    loops = dict[str, str]() if over else loops_in(state)
     for call in state.calls.values():
         started = call.starts > 0 or call.key in touched
         effect: Effect = "unknown" if started else "none"
@@ -139,6 +142,10 @@ def _settled(state: State) -> Iterable[SettleTool | Reconcile]:
             yield _interrupted(call, effect)
         elif call.progress not in _OPEN:
             continue
+        elif call.key in loops:
+            if why := loops[call.key]:
+                yield _settle(call, LOOP, why, effect, Ending(Outcome.LIMIT, LOOP))
+                return
         elif call.refused is not None:
             yield _settle(call, call.refused.code, call.refused.reason, effect)
         elif state.ending is not None:
@@ -174,6 +181,7 @@ _WHY_NOT = {
     "provider_error": ("superseded", "superseded by a new run before it started"),
     "stop": ("superseded", "the run was stopped before it started"),
     "tool_calls": ("limit", "the limit of tool calls for this run is reached"),
+    LOOP: ("limit", "another call of the same reply goes round in a loop, and the run ends"),
     "deadline": ("cancelled", "the run's deadline passed before it started"),
 }
 
@@ -181,6 +189,26 @@ _WHY_NOT = {
 def _settle(call: Call, code: str, reason: str, effect: Effect, ending: Ending | None = None, *, ran: bool = False) -> SettleTool:
     message = failed_message(call.call, reason, effect, ran=ran)
     return SettleTool(record=ToolStepEnded(key=call.key, message=message, effect=effect, decided_by="runtime", code=code, ending=ending))
+
+
+def _watch(state: State) -> Watch:
+    entered = (call for call in state.calls.values() if call.entered and call.progress is not Progress.DONE and call.parent is None)
+    return Watch(state.limits, state.loops, Counter(call.same for call in entered))
+
+
+def loops_in(state: State) -> dict[str, str]:
+    """The calls that are past a bound of the loop guard, and why. "" before its turn: those ahead of it that may run go first."""
+    if not guards(state.limits):
+        return {}
+    watch, turn, found = _watch(state), True, dict[str, str]()
+    for call in state.calls.values():
+        if call.progress is Progress.PENDING and call.parent is None and not call.entered:
+            verdict = watch.verdict(call.same, traits_of(state, call))
+            if verdict not in ("start", "hold"):
+                found[call.key] = verdict if turn else ""
+            elif call.refused is None:
+                turn = False
+    return found
 
 
 def _startable(state: State) -> Iterable[Call]:
@@ -191,6 +219,7 @@ def _startable(state: State) -> Iterable[Call]:
     alone = running == 0
     if room <= 0:
         return
+    watch = _watch(state) if guards(state.limits) else None
     for call in state.calls.values():
         if call.progress is Progress.DONE or call.parent is not None:
             continue
@@ -201,6 +230,10 @@ def _startable(state: State) -> Iterable[Call]:
                 return
             if call.entered and not alone and _serial_runs(state):  # it waited for a person, and one behind it has begun meanwhile
                 return
+            if watch is not None and not call.entered:
+                if watch.verdict(call.same, traits_of(state, call)) != "start":
+                    return
+                watch.started(call.same)
             yield call
             room, alone = room - 1, False
             left = left - 1 if left is not None and counts else left

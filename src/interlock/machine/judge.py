@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from ..messages import AssistantMessage, StopReason, ToolCall, Usage, clean
 from ..messages.arguments import MalformedArguments, parse_arguments
+from ..messages.text import NAME_MAX
 from ..records import Ending, ModelStepEnded, Outcome, RefusedCall, Verdict
 from . import texts
 from .recoveries import CONTINUED, DROPPED, EMPTY, INVALID_OUTPUT, LENGTH, MALFORMED, PAUSE, REASONING_ONLY, bound_of, nudge_of
 from .state import State
-from .texts import NAME_MAX
 
 _REFUSALS = {StopReason.CONTENT_FILTER: "content_filter", StopReason.REFUSAL: "refusal"}
 _BESIDE = "the answer was not taken: it must be the only call of a reply, given once the results of all other calls are there"

@@ -10,7 +10,7 @@ from ..messages import ToolCall
 from ..records import SessionOpened
 from .apply import apply
 from .commands import expired
-from .decide import is_askable
+from .decide import is_askable, loops_in
 from .state import Call, Phase, Progress, State, traits_of, with_started_children
 
 What = Literal["finished", "not_started", "rerun", "reconcile", "unknown", "waiting", "refused"]
@@ -20,7 +20,7 @@ class CallProspect(Struct, frozen=True, kw_only=True):
     """One call of the open batch. what: ``finished`` (its result stands), ``not_started`` (it may start now), ``rerun`` (its handler
     had started, and is started again), ``reconcile`` (the tool is asked what became of it), ``unknown`` (its handler had
     started: the model is told so, and it is never run again), ``waiting`` (for a person), ``refused`` (it is settled
-    without running: malformed, denied, expired, or redacted). attempt: the number of its next start, from 1, if it has one."""
+    without running: malformed, denied, expired, redacted, or a loop). attempt: the number of its next start, from 1, if it has one."""
 
     key: str
     call: ToolCall
@@ -48,16 +48,24 @@ def prospect(state: State, at: float) -> Prospect | None:
     for record in expired(state, at):
         state = apply(state, record)
     touched = with_started_children(state)
-    calls = tuple(_of(state, call, touched) for call in state.calls.values() if call.parent is None)
+    loops = loops_in(state)
+    behind = False  # what has not started behind a loop does not start any more
+    calls: tuple[CallProspect, ...] = ()
+    for call in state.calls.values():
+        if call.parent is None:
+            behind = behind or call.key in loops
+            calls = (*calls, _of(state, call, touched, looped=behind))
     waits = any(call.what == "waiting" for call in calls) and state.ending is None
-    ends = state.ending is not None or state.requests >= state.limits.requests
+    ends = state.ending is not None or state.requests >= state.limits.requests or bool(loops)
     return Prospect(
         run_id=state.run_id, turn=state.turn, requests=state.requests, calls=calls, next="wait" if waits else "end" if ends else "model"
     )
 
 
-def _of(state: State, call: Call, touched: frozenset[str]) -> CallProspect:
+def _of(state: State, call: Call, touched: frozenset[str], *, looped: bool) -> CallProspect:
     what, attempt = _what(state, call, touched), 0
+    if looped and what == "not_started" and not call.entered:
+        what = "refused"
     if what in ("not_started", "rerun"):
         attempt = call.starts + 1
     return CallProspect(key=call.key, call=call.call, what=what, attempt=attempt, question_id=call.question_id if what == "waiting" else "")

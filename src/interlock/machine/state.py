@@ -10,9 +10,11 @@ import enum
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..messages import ToolCall, Usage, WireCopy
-from ..records import Ending, Limits, RefusedCall, Traits
+from ..records import Ending, Limits, QuestionAnswered, RefusedCall, Scope, Traits
+from .loops import NOTHING_SEEN, Loops
 
 
 class Phase(enum.Enum):
@@ -56,8 +58,10 @@ class Call(Struct, frozen=True, kw_only=True):
     entered: it has been in the onion, so it counts against ``limits.tool_calls``. starts: how often its handler has
     started. may_start: how often it may; raised only by a reopening, for a tool with ``on_crash="rerun"``.
     started_with: the arguments of the last start; "" if they are not stored as they were. found: what the tool itself said of a lost call.
-    asked: how many questions it has been suspended on; question_id, digest, expires_at and answer are the last one's.
+    asked: how many questions it has been suspended on; question_id, digest, expires_at, scopes, asked_by, answer and its scope are the
+    last one's.
     edited: the arguments that a person gave instead of the model's.
+    same: a digest that equal calls share; "" where no loop guard looks.
     redacted: its arguments, or the answer to its question, are not stored as they were. forgotten: and the process that knew is gone.
     """
 
@@ -76,8 +80,12 @@ class Call(Struct, frozen=True, kw_only=True):
     question_id: str = ""
     digest: str = ""
     expires_at: float | None = None
+    scopes: tuple[Scope, ...] = ()
+    asked_by: str = ""
     answer: Any = None
+    scope: Scope | Literal[""] = ""
     edited: str | None = None
+    same: str = ""
     redacted: bool = False
     forgotten: bool = False
 
@@ -110,6 +118,7 @@ class State(Struct, frozen=True, gc=False, kw_only=True):
     retry_after_s: float | None = None
     fault: str = ""
     streaks: dict[str, int] = {}
+    loops: Loops = NOTHING_SEEN
     partial: str = ""
     paused: WireCopy | None = None
     calls: dict[str, Call] = {}
@@ -119,6 +128,8 @@ class State(Struct, frozen=True, gc=False, kw_only=True):
     """How many of the calls are not done."""
     unrunnable: int = 0
     """How many of the calls are refused or lost and not settled. The counts spare a large batch from being walked at every record."""
+    granted: dict[str, frozenset[str]] = {}
+    """What a person has allowed for the session: by tool, the digests of the arguments (``ANY_ARGUMENTS``: whatever they are)."""
     pending_input: int = 0
     interrupt: bool = False
     ending: Ending | None = None
@@ -128,6 +139,8 @@ UNDER_WAY = frozenset({Progress.RUNNING, Progress.RECONCILING})
 """What a task of this process is at, and will end by itself."""
 
 DEFAULT_TRAITS = Traits()
+ANY_ARGUMENTS = "*"
+"""In the place of a digest: whatever the arguments are."""
 
 
 def traits_of(state: State, call: Call) -> Traits:
@@ -143,3 +156,11 @@ def with_started_children(state: State) -> frozenset[str]:
             found.add(parent)
             parent = state.calls[parent].parent
     return frozenset(found)
+
+
+def with_grant(state: State, call: Call, record: QuestionAnswered) -> State:
+    """What a person allows for longer is bound to the same arguments as the answer itself, unless it is for the whole tool."""
+    if record.scope not in ("session", "tool") or record.answer is not True:
+        return state  # what holds in other sessions too is not the session's to remember
+    tool, what = call.call.name, ANY_ARGUMENTS if record.scope == "tool" else call.digest
+    return replace(state, granted={**state.granted, tool: state.granted.get(tool, frozenset()) | {what}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..messages import Effect, ToolCall, ToolMessage
+from ..messages.text import NAME_MAX
 
 EFFECT_SENTENCE: dict[Effect, str] = {
     "none": "It was not executed; nothing happened.",
@@ -25,15 +26,14 @@ REDACTED_REASON = (
     "it had not started when the process that was to run it ended, and its arguments are not in the journal (they were redacted); "
     "issue the call again if it is still needed"
 )
+NESTED_QUESTION = (
+    "a call made by another call cannot wait for a person: {} needs somebody's word, and did not run; called directly it can wait for one"
+)
 
 
 def invalid_output_nudge(problem: str) -> str:
     """What is said after an answer that is not of the form asked for."""
     return f"Your answer is not of the form that was asked for:\n{problem}\nGive the whole answer again, corrected."
-
-
-NAME_MAX = 200
-"""Characters of a tool's name that are repeated to the model; it writes the names of unknown tools itself."""
 
 
 NO_EFFECT_SENTENCE = "It had no effect; nothing happened."

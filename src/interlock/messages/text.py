@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+NAME_MAX = 200
+"""Characters of a tool's name that are repeated to the model; it writes the names of unknown tools itself."""
+
 
 def clean(text: str) -> str:
     """``text`` with surrogate pairs joined and lone surrogates replaced by U+FFFD; everything else, NUL too, is kept.

@@ -14,8 +14,10 @@ from ..errors import RunNotCompleted
 from ..messages import AssistantMessage, Effect, Message, StopReason, ToolCall, ToolMessage, Usage, UserMessage
 from .given import Payload, Received, Returned
 from .limits import Limits
+from .questions import SCOPES, Question, Scope
 
 __all__ = [
+    "SCOPES",
     "Ending",
     "ExtensionNoted",
     "HandlerStarted",
@@ -39,6 +41,7 @@ __all__ = [
     "RunEnded",
     "RunResult",
     "RunStarted",
+    "Scope",
     "SessionForked",
     "SessionOpened",
     "SteeringReceived",
@@ -133,7 +136,7 @@ class RunStarted(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
     """A prompt was accepted. Everything that decides the run's course is recorded with it.
 
     fingerprint: what of the agent may be another when the run is resumed: ``model`` by its name; ``system`` (the prompt) and
-    ``tool NAME`` (name, description, schema) by a digest.
+    ``tool NAME`` (name, description, schema) and ``policy NAME`` (its text) by a digest.
     """
 
     run_id: str
@@ -250,7 +253,8 @@ class ToolStepSuspended(Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     """A layer wants a person's word before the handler starts.
 
     arguments: the exact ones it asked about, JSON with sorted keys; digest: their SHA-256, hexadecimal. expires_at: seconds
-    since 1970 after which no answer is a denial; None is never.
+    since 1970 after which no answer is a denial; None is never. scopes: how far beyond this once it may be allowed.
+    asked_by: the layer that asked.
     """
 
     key: str
@@ -259,6 +263,8 @@ class ToolStepSuspended(Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     digest: str
     arguments: str = ""
     expires_at: float | None = None
+    scopes: tuple[Scope, ...] = ()
+    asked_by: str = ""
 
 
 class QuestionAnswered(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -267,6 +273,7 @@ class QuestionAnswered(Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     verdict: ``answer`` (the call enters the onion again, and the layer that asked decides what ``answer`` means), ``edit`` (the
     same with ``answer`` as its arguments, and no answer: they are asked about anew), ``deny`` (the call is settled without
     running; ``answer`` is the reason), ``expire`` (a denial, because nobody answered). redacted: ``answer`` is not stored as it was.
+    scope: how far a yes reaches beyond this once, from this record on; "" is no further.
     """
 
     key: str
@@ -274,6 +281,7 @@ class QuestionAnswered(Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     answer: Any = None
     verdict: Literal["answer", "edit", "deny", "expire"] = "answer"
     redacted: bool = False
+    scope: Scope | Literal[""] = ""
 
 
 class ToolLateResult(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag=True):
@@ -346,21 +354,6 @@ class Row(NamedTuple):
     at: float
     v: int
     record: Record
-
-
-class Question(Struct, frozen=True, gc=False, kw_only=True):
-    """What a person is asked. id: what ``answer`` takes.
-
-    call: as the model made it. arguments: the exact ones that an answer is about, JSON with sorted keys. expires_at: seconds since
-    1970 after which no answer is a denial; None is never.
-    """
-
-    id: str
-    key: str
-    call: ToolCall
-    text: str
-    arguments: str = ""
-    expires_at: float | None = None
 
 
 class RunResult(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from ..errors import UsageError
 
 # What a stored row can hold; beyond it a limit is none.
 _NUMBER_MAX = 2**63 - 1
-_MAY_BE_NONE = frozenset({"tool_calls", "tokens", "cost_usd", "deadline_s"})
+_MAY_BE_NONE = frozenset({"tool_calls", "tokens", "cost_usd", "deadline_s", "repeated_results", "repeated_failures", "repeated_effects"})
 
 
 class Limits(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -31,6 +31,14 @@ class Limits(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Dollars of a run, by the model's price list. No request is made that would pass it if it costs as much as the one before."""
     deadline_s: float | None = None
     """Wall clock of a run, in seconds."""
+
+    # End LIMIT ``loop``: the call that would pass it is settled without running. None is no guard. Counted anew in each run.
+    repeated_results: int | None = None
+    """How often the same call may give the same result, with nothing new in between."""
+    repeated_failures: int | None = None
+    """How often the same call may fail in the same way, with nothing new in between."""
+    repeated_effects: int | None = None
+    """How often the same call may be executed in a run, whatever comes of it; not for tools with ``on_crash="rerun"``."""
 
     # End INCOMPLETE, each with a code of its own.
     dropped_calls: int = 3
@@ -98,3 +106,6 @@ class Limits(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
         for name in ("requests", "model_attempts", "parallel_calls", "worker_threads", "event_buffer"):
             if getattr(self, name) < 1:
                 raise UsageError(f"Limits({name}=...): at least 1 is needed")
+        for name in ("repeated_results", "repeated_failures", "repeated_effects"):
+            if getattr(self, name) == 0:
+                raise UsageError(f"Limits({name}=...): at least 1 is needed, or None for no guard")

@@ -1,6 +1,7 @@
 """What of a record may be taken out before it is written, and what must stay as it is.
 
-Texts, arguments, answers and notes are free: ``FREE`` names the fields. Everything else decides what happens next, and keeps its
+Texts, arguments, answers and notes are free: ``FREE`` names the fields. So is the name of a tool that the model has invented, which is text
+like any other. Everything else decides what happens next, and keeps its
 value: kinds, keys, ids, names, counts, codes, effects. A record that a hook has changed is checked against that, field by field.
 """
 
@@ -14,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..messages import AssistantMessage, FilePart, ImagePart, SystemMessage, TextPart, ToolCall, ToolMessage, UserMessage, WireCopy
+from ..messages.text import NAME_MAX
 from . import (
     Ending,
     ExtensionNoted,
@@ -49,7 +51,7 @@ FREE: dict[type[Any], frozenset[str]] = {
     Ending: frozenset({"text"}),
     RefusedCall: frozenset({"reason"}),
     MessagesImported: frozenset({"repairs"}),
-    ModelStepEnded: frozenset({"stop_raw", "nudge"}),
+    ModelStepEnded: frozenset({"stop_raw", "nudge", "dropped"}),
     ModelStepFailed: frozenset({"message"}),
     HandlerStarted: frozenset({"arguments"}),
     ReconcileEnded: frozenset({"reason"}),
@@ -72,7 +74,28 @@ def with_texts(record: R, change: Callable[[str], str]) -> R:
     it sees the raw text. A part in which nothing changes stays the same object. The provider's own form of a message goes when
     anything of the message changes: it says the same again.
     """
+    if isinstance(record, ModelStepEnded) and (invented := _invented(record)):
+        record = _renamed(record, invented, change)
     return cast("R", _texts(record, change))
+
+
+def _invented(record: ModelStepEnded) -> frozenset[int]:
+    """The calls, by their place, of tools that do not exist: their names decide nothing."""
+    return frozenset(refusal.ordinal for refusal in record.refused if refusal.code == "unknown_tool")
+
+
+def _renamed(record: ModelStepEnded, invented: frozenset[int], change: Callable[[str], str]) -> ModelStepEnded:
+    """``record`` with the names of those calls changed, also where they are repeated, perhaps cut off, in the reason of the refusal."""
+    old = record.message.tool_calls
+    made = tuple(replace(call, name=_text(call.name, change)) if n in invented else call for n, call in enumerate(old))
+    if made == old:
+        return record
+    said = {n: (repr(old[n].name[:NAME_MAX]), repr(made[n].name[:NAME_MAX])) for n in invented}
+    refused = tuple(
+        replace(refusal, reason=refusal.reason.replace(*said[refusal.ordinal])) if refusal.ordinal in said else refusal
+        for refusal in record.refused
+    )
+    return replace(record, message=replace(record.message, tool_calls=made, wire=None), refused=refused)
 
 
 def _texts(value: Any, change: Callable[[str], str]) -> Any:
@@ -135,6 +158,8 @@ def what_changed(before: Record, after: object) -> str:
     """Why ``after`` may not be written in the place of ``before``; "" if it may."""
     if type(after) is not type(before):
         return f"it became a {type(after).__name__}"
+    if isinstance(before, ModelStepEnded) and isinstance(after, ModelStepEnded):
+        before = _with_names_of(after, before)
     if wrong := _fixed(before, after, type(before).__name__):
         return wrong
     try:
@@ -143,6 +168,16 @@ def what_changed(before: Record, after: object) -> str:
     except Exception as error:  # whatever a field of a wrong type leads to
         return f"it cannot be stored ({type(error).__name__})"
     return "" if whole else "it would not be read back as it is"
+
+
+def _with_names_of(after: ModelStepEnded, before: ModelStepEnded) -> ModelStepEnded:
+    """``before`` with the invented names that ``after`` has: there they may differ, as long as they are names."""
+    calls, others, invented = before.message.tool_calls, after.message.tool_calls, _invented(before)
+    if not invented or len(calls) != len(others):
+        return before
+    pairs = enumerate(zip(calls, others, strict=True))
+    made = tuple(replace(a, name=b.name) if n in invented and str(b.name).strip() else a for n, (a, b) in pairs)
+    return replace(before, message=replace(before.message, tool_calls=made))
 
 
 def _fixed(before: Any, after: Any, place: str) -> str:

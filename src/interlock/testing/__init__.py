@@ -9,11 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .extension_kit import ExtensionVerdict, Finding, check_extension
     from .model import ScriptedModel
     from .script import Frame, Handler, Step, call, calls, cut, eof, error, error_object, hold, raw, reasoning, repeat, text, when
     from .wire import WireRequest, WireServer
 
 _HOME = {
+    ".extension_kit": ("ExtensionVerdict", "Finding", "check_extension"),
     ".model": ("ScriptedModel",),
     ".script": (
         "Frame",
@@ -37,6 +39,8 @@ _HOME = {
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "ExtensionVerdict",
+    "Finding",
     "Frame",
     "Handler",
     "ScriptedModel",
@@ -45,6 +49,7 @@ __all__ = [
     "WireServer",
     "call",
     "calls",
+    "check_extension",
     "cut",
     "eof",
     "error",

@@ -6,6 +6,9 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..messages import Usage
+from ..records import Scope
+
+T = TypeVar("T")
 
 current_call: ContextVar[str | None] = ContextVar("interlock_tool_call_id", default=None)
 
@@ -51,6 +54,20 @@ class RunContext(Protocol[DepsT]):
         ...
 
     @property
+    def asked(self) -> bool:
+        """In a layer: whether the question that the current call was last suspended on was this extension's own."""
+        ...
+
+    @property
+    def granted(self) -> tuple[Scope, ...]:
+        """How far beyond once a person has allowed the current call, with the arguments that it has now.
+
+        ``"session"`` and ``"tool"``: what ``Allow(scope)`` said of an earlier call of this session, or of this one, at a question that
+        offered it. ``"always"``: that was the answer about this very call; whoever offered it sees to it that it is remembered.
+        """
+        ...
+
+    @property
     def memory(self) -> Any:
         """What this extension's ``fold`` has made of the session's records; None if it has no ``fold``."""
         ...
@@ -63,6 +80,10 @@ class RunContext(Protocol[DepsT]):
     @property
     def epoch(self) -> int:
         """The writer's epoch: a fencing token that an outside system can compare."""
+        ...
+
+    def find(self, kind: type[T]) -> T | None:
+        """The agent's extension of the class ``kind``, the outermost if there are several; None if there is none."""
         ...
 
     def clock(self) -> float:

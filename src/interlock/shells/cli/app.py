@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ... import __version__
-from .base import Journal, Json, Model, SessionId, app, config_app, examples, perform, sessions_like
+from .base import Factory, Journal, Json, Model, PolicyFile, SessionId, app, config_app, examples, perform, permissions_app, sessions_like
+from .guards import permissions_check, permissions_explain, permissions_show
 from .history import fork, replay
+from .waiting import answer, resume
 
 if TYPE_CHECKING:
     from .settings import Settings
@@ -56,6 +58,7 @@ def root(
         'git diff | interlock run "Review this change."',
         'interlock run --session chat-42 --deadline 5m "Go on."',
         'interlock run --json "What is in this directory?"',
+        'interlock run --policy review.toml "What is in this directory?"',
     )
 )
 def run(
@@ -72,72 +75,33 @@ def run(
     system: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What the model is told first, in place of Interlock's own words.")
     ] = None,
+    agent: Factory = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask every guard, and execute no tool.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One event per line, as JSON.")] = False,
+    policy: PolicyFile = None,
 ) -> None:
-    """Run a prompt with read-only tools for the working directory.
+    """Run a prompt with read-only tools for the working directory, or with an agent of yours.
 
-    Text goes to stdout, everything else to stderr. Exit codes: 0 answered, 1 error, 2 usage, 3 refused (busy session), 4 provider,
-    5 journal, 10 incomplete, 11 refused by the model, 12 limit, 13 waiting for a person, 129 hangup, 130 Ctrl-C, 141 closed pipe,
-    143 SIGTERM. Ctrl-C cancels the run and keeps the session; a second one ends at once.
+    On a terminal a call that needs somebody's word is asked about at once. Text goes to stdout, everything else to stderr. Exit codes:
+    0 answered, 1 error, 2 usage, 3 refused (busy session), 4 provider, 5 journal, 10 incomplete, 11 refused by the model, 12 limit, 13
+    waiting for a person, 129 hangup, 130 Ctrl-C, 141 closed pipe, 143 SIGTERM. Ctrl-C cancels the run and keeps the session; a second one
+    ends at once. At a question it leaves the question open.
     """
 
     def command(settings: Settings) -> int:
         from .run import RunOptions
         from .run import run as run_prompt
 
-        return run_prompt(RunOptions(prompt=prompt, session=session, as_json=as_json), settings)
+        return run_prompt(RunOptions(prompt=prompt, session=session, as_json=as_json, agent=agent, dry_run=dry_run), settings)
 
-    perform(command, model=model, journal=journal, system=system, limits__requests=max_requests, limits__deadline_s=deadline)
+    perform(command, model=model, journal=journal, policy=policy, system=system, limits__requests=max_requests, limits__deadline_s=deadline)
 
 
-@app.command(
+app.command(
     short_help="Go on with a session's open run, or explain it.",
     epilog=examples("interlock resume chat-42 --explain", "interlock resume chat-42"),
-)
-def resume(
-    session: Annotated[str, typer.Argument(help="A session, or the beginning of its id.", autocompletion=sessions_like)],
-    explain: Annotated[bool, typer.Option("--explain", help="Say what would happen to each open call, and do nothing.")] = False,
-    model: Model = None,
-    journal: Journal = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One event per line, as JSON; the plan as one object.")] = False,
-) -> None:
-    """Go on with a session's open run: after a crash, a failure of the model's side, or a question that has expired.
-
-    A call that had started in a process that is gone is not started again; what became of it is found out or said to be unknown.
-    Exit codes as for run; 3 if there is nothing to resume.
-    """
-
-    def command(settings: Settings) -> int:
-        from .going_on import explained, resumed
-
-        return explained(settings, session, as_json=as_json) if explain else resumed(settings, session, as_json=as_json)
-
-    perform(command, model=model, journal=journal)
-
-
-@app.command(epilog=examples("interlock answer chat-42", "interlock answer chat-42 --deny 'not on a Monday'"))
-def answer(
-    session: Annotated[str, typer.Argument(help="A session, or the beginning of its id.", autocompletion=sessions_like)],
-    question: Annotated[str | None, typer.Option(metavar="ID", help="Which question; needed if several are open.")] = None,
-    allow: Annotated[bool, typer.Option("--allow", help="Yes, to exactly these arguments.")] = False,
-    deny: Annotated[str | None, typer.Option(metavar="REASON", help="No; the model is told the reason.")] = None,
-    edit: Annotated[str | None, typer.Option(metavar="JSON", help="Not so, but with these arguments.")] = None,
-    text: Annotated[str | None, typer.Option(metavar="TEXT", help="Anything else, for the one that asked.")] = None,
-    model: Model = None,
-    journal: Journal = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One event per line, as JSON; questions as one object each.")] = False,
-) -> None:
-    """Answer a question of a session that waits, and go on with its run. Without an answer: show what is asked.
-
-    Exit codes as for run; 3 if the question is not open.
-    """
-
-    def command(settings: Settings) -> int:
-        from .going_on import Given, answered
-
-        return answered(settings, session, question, Given(allow=allow, deny=deny, edit=edit, text=text), as_json=as_json)
-
-    perform(command, model=model, journal=journal)
+)(resume)
+app.command(epilog=examples("interlock answer chat-42", "interlock answer chat-42 --deny 'not on a Monday'"))(answer)
 
 
 class Scene(enum.StrEnum):
@@ -302,15 +266,15 @@ def prune(
 
 
 @app.command(short_help="Show the layers around requests and tool calls.", epilog=examples("interlock onion", "interlock onion --json"))
-def onion(as_json: Json = False) -> None:
+def onion(as_json: Json = False, policy: PolicyFile = None) -> None:
     """Show the layers around every model request and every tool call, outermost first."""
 
     def command(settings: Settings) -> int:
         from .layers import onion as print_onion
 
-        return print_onion(as_json=as_json)
+        return print_onion(settings, as_json=as_json)
 
-    perform(command)
+    perform(command, policy=policy)
 
 
 @app.command(short_help="Show models' names, keys and local servers.", epilog=examples("interlock models", "interlock models --json"))
@@ -370,3 +334,21 @@ def config_explain(
         return explain(settings, key, as_json=as_json)
 
     perform(command)
+
+
+permissions_app.command(
+    "check", short_help="Check a policy file and run its examples.", epilog=examples("interlock permissions check review.toml")
+)(permissions_check)
+permissions_app.command(
+    "explain",
+    short_help="Say what a policy says of one call.",
+    epilog=examples(
+        """interlock permissions explain run_command '{"command": "git log | head -n 3"}' --policy review.toml""",
+        """interlock permissions explain read_file '{"path": "src/app.py"}' --policy review.toml --json""",
+    ),
+)(permissions_explain)
+permissions_app.command(
+    "show",
+    short_help="Show the policies and the safety floor.",
+    epilog=examples("interlock permissions show", "interlock permissions show --policy review.toml"),
+)(permissions_show)

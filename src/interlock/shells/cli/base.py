@@ -20,6 +20,8 @@ app = typer.Typer(
 )
 config_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="What is set, where, and what it means.")
 app.add_typer(config_app, name="config")
+permissions_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="What tools may do: check, explain and show policies.")
+app.add_typer(permissions_app, name="permissions")
 
 
 def examples(*lines: str) -> str:
@@ -50,7 +52,14 @@ def sessions_like(incomplete: str) -> Iterable[str]:
 
 
 Model = Annotated[str | None, typer.Option(metavar="SPEC", help="openai:NAME, ..., or auto; see interlock models. [env: INTERLOCK_MODEL]")]
+PolicyFile = Annotated[str | None, typer.Option("--policy", metavar="FILE", help="What tools may do. [env: INTERLOCK_POLICY]")]
 Journal = Annotated[str | None, typer.Option(metavar="URL", help="Where sessions are kept, as a URL. [env: INTERLOCK_JOURNAL]")]
+Factory = Annotated[
+    str | None,
+    typer.Option(
+        "--agent", metavar="MODULE:FUNCTION", help="Your own agent: what makes it, in a module or a file.py. It is imported and run."
+    ),
+]
 SessionId = Annotated[
     str | None, typer.Argument(help="A session, or the beginning of its id; the newest if left out.", autocompletion=sessions_like)
 ]

@@ -25,7 +25,7 @@ from ...events import (
 from ...messages import text_of
 from ...records import Outcome, RunResult
 from .markdown import MarkdownStream
-from .text import console, one_line, outcome_words, printable
+from .text import console, one_line, outcome_words, printable, visible
 
 __all__ = ["Display"]
 
@@ -60,7 +60,7 @@ class Display:
                 self._end_text()
             case ToolStarted():
                 self._began[event.key] = time.monotonic()
-                self._tool("→", event.call.name, event.call.arguments, style="cyan")
+                self._tool("→", event.call.name, visible(" ".join(event.call.arguments.split())), style="cyan")
             case ToolFinished():
                 self._finished(event)
             case ToolProgress():

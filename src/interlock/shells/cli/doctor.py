@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ... import __version__
@@ -13,10 +14,13 @@ from ...agent.models import Vendor, model_of, vendors
 from ...errors import InterlockError, UsageError
 from ...journal import SQLiteJournal, open_journal
 from ...journal.health import health
+from ...toolbox.readonly import readonly_tools
 from ..finding import AUTO, Server, at_once, auto_model, find_servers, look_at
 from .jsonl import write_line
 from .layers import order
 from .models import key_state
+from .permissions import guards
+from .run import hooks_of
 from .settings import Settings
 from .text import console, printable
 
@@ -70,7 +74,31 @@ def _checks() -> Iterator[Check]:
     yield from _models(settings)
     if settings is not None:
         yield from _journal(settings)
-    for place, layer in enumerate(order(), 1):
+        yield from _guards(settings)
+    else:
+        yield Check("onion", "note", "which layers there are depends on the settings")
+
+
+def _guards(settings: Settings) -> Iterator[Check]:
+    """The policies, the hooks, what was allowed for good, and the layers in their order."""
+    names = [tool.name for tool in readonly_tools(Path.cwd())]
+    for hook in hooks_of(settings):
+        sentence, wrong = hook.look(names)
+        yield Check("hooks", "broken" if wrong else "ok", sentence)
+    try:
+        held = [guard.policy for guard in guards(settings)]
+    except UsageError as error:
+        yield Check("policy", "broken", str(error))
+        return
+    yield from (Check("policy", "ok", str(policy)) for policy in held)
+    if not held:
+        yield Check("policy", "note", "none holds: every tool call runs")
+    try:
+        layers = order(settings)
+    except UsageError as error:
+        yield Check("onion", "broken", str(error))
+        return
+    for place, layer in enumerate(layers, 1):
         yield Check("onion", "ok", f"{place}. {layer.name} ({layer.priority})")
 
 

@@ -8,18 +8,19 @@ from typing import Any
 
 import msgspec
 
-from ...agent import Agent, Allow, Deny, Edit
+from ...agent import Allow, Deny, Edit
 from ...agent.plan import ResumePlan
 from ...driver.result import questions_of
 from ...errors import CommandRefused, UsageError
 from ...extensions.runtime_tools import RuntimeTools
 from ...journal.transcript import Transcript
 from ...machine import fold
-from ...records import Question, Row
+from ...records import SCOPES, Question, Row
 from ...toolbox.readonly import readonly_tools
 from ..interrupts import run_interruptible
+from .asking import shown_question, verbs
 from .jsonl import write_line
-from .run import Begin, play, the_agent, the_model
+from .run import AgentSource, Begin, play
 from .settings import Settings
 from .store import info_of, rows_of
 from .text import console, printable
@@ -32,13 +33,16 @@ class Given:
     """The answer on the command line: at most one of them."""
 
     allow: bool
+    session: bool
+    tool: bool
+    always: bool
     deny: str | None
     edit: str | None
     text: str | None
 
     def answer(self) -> Any:
         """What is answered; None if nothing is. Raises UsageError for two answers, and for an edit that is no JSON object."""
-        given = [name for name in ("allow", "deny", "edit", "text") if getattr(self, name) not in (None, False)]
+        given = [name for name in ("allow", *SCOPES, "deny", "edit", "text") if getattr(self, name) not in (None, False)]
         if len(given) > 1:
             raise UsageError(f"one answer, not {len(given)}: --{' and --'.join(given)}")
         if self.edit is not None:
@@ -48,26 +52,29 @@ class Given:
                 raise UsageError(f"--edit takes the arguments as one JSON object: {error}") from error
         if self.deny is not None:
             return Deny(self.deny)
+        for scope in SCOPES:
+            if getattr(self, scope):
+                return Allow(scope)
         return Allow() if self.allow else self.text
 
 
-def resumed(settings: Settings, name: str, *, as_json: bool) -> int:
-    """Go on with the open run of the session ``name``."""
+def resumed(settings: Settings, name: str, *, as_json: bool, agent: str | None = None) -> int:
+    """Go on with the open run of the session ``name``. agent: as ``--agent`` has it."""
     info = info_of(settings, name)
-    return play(lambda: lambda session: session.stream_resume(), settings, session=info.session_id, as_json=as_json)
+    begin: Begin = lambda session: session.stream_resume()  # noqa: E731
+    return play(lambda: begin, settings, session=info.session_id, as_json=as_json, agent=agent, known=True)
 
 
-def explained(settings: Settings, name: str, *, as_json: bool) -> int:
+def explained(settings: Settings, name: str, *, as_json: bool, agent: str | None = None) -> int:
     """What a resume would do, without doing it."""
     info = info_of(settings, name)
     if info.state == "running":
         raise CommandRefused(f"session {info.session_id} is running: there is nothing to resume")
-    model, journal = the_model(settings, lambda _: None), settings.journal(create=False)
+    source = AgentSource.of(settings, agent, _silent, create=False)
 
     async def plan() -> ResumePlan:
-        agent: Agent = await the_agent(settings, info.session_id, model=model, journal=journal)
-        async with agent:
-            return await agent.explain()
+        async with await source.make(info.session_id, say=_silent) as made:
+            return await made.session(info.session_id).explain()
 
     found = run_interruptible(plan())
     if as_json:
@@ -79,7 +86,11 @@ def explained(settings: Settings, name: str, *, as_json: bool) -> int:
     return 0
 
 
-def answered(settings: Settings, name: str, question: str | None, given: Given, *, as_json: bool) -> int:
+def _silent(text: str, *, style: str = "") -> None:
+    """Where only the plan is wanted."""
+
+
+def answered(settings: Settings, name: str, question: str | None, given: Given, *, as_json: bool, agent: str | None = None) -> int:
     """Give the answer and go on; without one, show what is asked."""
     answer = given.answer()
     info, rows = rows_of(settings, name)
@@ -90,7 +101,7 @@ def answered(settings: Settings, name: str, question: str | None, given: Given, 
     if answer is None:
         if question is not None and not (asked := [one for one in asked if one.id == question]):
             raise CommandRefused(f"session {info.session_id} does not ask {question!r}; without --question you see what it asks")
-        _show(info.session_id, asked, _foreign(rows), as_json=as_json)
+        _show(info.session_id, asked, [] if agent else _foreign(rows), agent, as_json=as_json)
         return 0
     if question is None and len(asked) > 1:
         raise UsageError(f"several questions are open; say which: --question {' or --question '.join(one.id for one in asked)}")
@@ -99,7 +110,7 @@ def answered(settings: Settings, name: str, question: str | None, given: Given, 
     def begin() -> Begin:
         return lambda session: session.stream_answer(id, answer)
 
-    return play(begin, settings, session=info.session_id, as_json=as_json)
+    return play(begin, settings, session=info.session_id, as_json=as_json, agent=agent, known=True)
 
 
 def _foreign(rows: list[Row]) -> list[str]:
@@ -108,15 +119,16 @@ def _foreign(rows: list[Row]) -> list[str]:
     return [name for name in fold(row.record for row in rows).traits if name not in ours]
 
 
-def _show(session: str, asked: list[Question], foreign: list[str], *, as_json: bool) -> None:
+def _show(session: str, asked: list[Question], foreign: list[str], agent: str | None, *, as_json: bool) -> None:
     out = console()
     for one in asked:
         if as_json:
             write_line(msgspec.to_builtins(one))
             continue
-        out.print(printable(one.text), highlight=False, markup=False)
-        out.print(printable(f"  {one.call.name} {one.arguments}"), highlight=False, markup=False)
-        how = f"interlock answer {session} --question {one.id} --allow (or --deny REASON)"
+        for line, style in shown_question(one, full=True):
+            out.print(line, highlight=False, markup=False, style=style)
+        whose = f" --agent {agent}" if agent else " --agent MODULE:FACTORY" if foreign else ""
+        how = f"interlock answer {session}{whose} --question {one.id} {verbs(one)}"
         if foreign:
-            how = f"to be answered in the program that has {', '.join(foreign)}: await agent.answer({one.id!r}, True)"
+            how += f"\n  in the program that has {', '.join(foreign)}: await agent.answer({one.id!r}, True)"
         out.print(printable(f"  {how}"), highlight=False, markup=False, style="dim")

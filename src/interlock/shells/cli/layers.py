@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import NamedTuple
 
-from ...agent import Agent
 from ...errors import ProviderError
+from ...extensions.base import AgentExtension
+from ...extensions.permissions import Permissions
 from ...model import ModelEvent, ModelRequest
-from ...toolbox.readonly import readonly_tools
 from ..interrupts import run_interruptible
 from .jsonl import write_line
+from .run import AgentSource
+from .settings import Settings
 from .text import console
 
 __all__ = ["ShownLayer", "onion", "order"]
@@ -40,11 +41,12 @@ class _NoModel:
         pass
 
 
-def order() -> list[ShownLayer]:
+def order(settings: Settings) -> list[ShownLayer]:
     """The extensions of the agent that ``interlock run`` makes."""
 
     async def look() -> list[ShownLayer]:
-        async with await Agent.create(_NoModel(), tools=list(readonly_tools(Path.cwd()))) as agent:
+        source = AgentSource(settings=settings, model=_NoModel(), journal="memory:")
+        async with await source.make("onion", say=lambda *_, **__: None) as agent:
             parts = agent.parts
             hooks = {"on_model_request": parts.model_layers, "on_tool_call": parts.tool_layers, "on_record": parts.recorders}
             return [
@@ -52,7 +54,7 @@ def order() -> list[ShownLayer]:
                     extension.name,
                     extension.priority,
                     tuple(hook for hook, indices in hooks.items() if index in indices),
-                    (inspect.getdoc(type(extension)) or "").split("\n\n")[0].replace("\n", " ").replace("``", ""),
+                    _says(extension),
                 )
                 for index, extension in enumerate(parts.extensions)
             ]
@@ -60,9 +62,15 @@ def order() -> list[ShownLayer]:
     return run_interruptible(look())
 
 
-def onion(*, as_json: bool) -> int:
+def _says(extension: AgentExtension) -> str:
+    if isinstance(extension, Permissions):
+        return str(extension.policy)
+    return (inspect.getdoc(type(extension)) or "").split("\n\n")[0].replace("\n", " ").replace("``", "")
+
+
+def onion(settings: Settings, *, as_json: bool) -> int:
     """Print them."""
-    layers = order()
+    layers = order(settings)
     if as_json:
         for layer in layers:
             write_line(layer._asdict())

@@ -11,22 +11,31 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...agent import Agent, AgentRunConfig, Session
-from ...errors import CommandRefused, ProviderError, UsageError
-from ...events import Event, RunFinished
+from ...errors import CommandRefused, ProviderError, SessionBusy, UsageError
+from ...events import Event, RunFinished, ToolSuspended
+from ...extensions.approvals import Approvals
+from ...extensions.dryrun import DryRun
+from ...extensions.hooks import CommandHook
+from ...extensions.permissions import Permissions
 from ...messages import clean
+from ...model import Model
 from ...records import Outcome, RunResult
 from ...toolbox.readonly import readonly_tools
 from ..finding import AUTO, auto_model
-from ..interrupts import run_interruptible
+from ..interrupts import INTERRUPTED, run_interruptible
+from .asking import Asker, verbs
 from .display import Display
 from .exits import OUTCOME_CODES
 from .jsonl import JsonLines
-from .settings import Settings
+from .loading import Factory, factory_named
+from .permissions import guards
+from .settings import Settings, seconds
 from .text import counted
 
-__all__ = ["Begin", "RunOptions", "play", "run", "run_config", "the_agent", "the_model"]
+__all__ = ["AgentSource", "Begin", "RunOptions", "hooks_of", "play", "run", "run_config", "the_model"]
 
 Begin = Callable[[Session], AsyncGenerator[Event, None]]
 """What is to be done with the session."""
@@ -45,6 +54,8 @@ class RunOptions:
     prompt: str | None
     session: str | None
     as_json: bool
+    agent: str | None = None
+    dry_run: bool = False
 
 
 def run(options: RunOptions, settings: Settings) -> int:
@@ -55,15 +66,30 @@ def run(options: RunOptions, settings: Settings) -> int:
         prompt = _prompt(options.prompt)
         return lambda session: session.stream(prompt)
 
-    return play(begin, settings, session=options.session or uuid.uuid4().hex[:12], as_json=options.as_json)
+    session = options.session or uuid.uuid4().hex[:12]
+    return play(begin, settings, session=session, as_json=options.as_json, agent=options.agent, dry_run=options.dry_run)
 
 
-def play(begin: Callable[[], Begin], settings: Settings, *, session: str, as_json: bool) -> int:
-    """Show the events of what ``begin`` makes of the session, to their end, and return the exit code."""
-    one = _OneRun(session, Display(markdown=settings.of("markdown").value), JsonLines() if as_json else None)
+def play(
+    begin: Callable[[], Begin],
+    settings: Settings,
+    *,
+    session: str,
+    as_json: bool,
+    agent: str | None = None,
+    known: bool = False,
+    dry_run: bool = False,
+) -> int:
+    """Show the events of what ``begin`` makes of the session, to their end, and return the exit code.
+
+    On a terminal what the run asks meanwhile is asked there. agent: whose tools and layers, as ``--agent`` has it; None is the command
+    line's own. known: the session is one that exists. dry_run: no tool is executed.
+    """
+    one = _OneRun(session, Display(markdown=settings.of("markdown").value), JsonLines() if as_json else None, agent)
     try:
-        stream, model, journal = begin(), the_model(settings, one.say), settings.journal()
-        result = run_interruptible(one.main(stream, settings, model=model, journal=journal), on_stop=one.stop)
+        stream = begin()
+        source = AgentSource.of(settings, agent, one.say, dry_run=dry_run)
+        result = run_interruptible(one.main(stream, source, known=known), on_stop=one.stop)
     except Exception as error:
         if isinstance(error, ProviderError):
             one.say(f"the session is kept: interlock resume {session} goes on where it stopped", style="yellow")
@@ -76,33 +102,70 @@ def play(begin: Callable[[], Begin], settings: Settings, *, session: str, as_jso
 
 
 class _OneRun:
-    def __init__(self, session: str, display: Display, lines: JsonLines | None) -> None:
+    def __init__(self, session: str, display: Display, lines: JsonLines | None, agent: str | None) -> None:
         self.session = session
         self.display = display
         self.lines = lines
+        self._of = f" --agent {agent}" if agent else ""
         self._agent: Agent | None = None
+        self._asker: Asker | None = None
         self._begun = False
         self._signal: int | None = None
         self._cancelling: asyncio.Task[None] | None = None
 
-    async def main(self, begin: Begin, settings: Settings, *, model: str, journal: str) -> RunResult:
-        agent = self._agent = await the_agent(settings, self.session, model=model, journal=journal)
+    async def main(self, begin: Begin, source: AgentSource, *, known: bool) -> RunResult:
+        agent = self._agent = await source.make(self.session, say=self.say)
+        if source.dry_run:
+            self.say("dry run: every guard is asked, and no tool is executed")
         if self.lines is None:
             self.display.show_warnings()
+            if Asker.possible():
+                self._asker = Asker(self.say, approvals=str(source.settings.approvals()))
+        for guard in agent.parts.extensions:
+            if isinstance(guard, Permissions):
+                self.say(f"{guard.policy} holds")
         try:
-            async with aclosing(begin(agent.session(self.session))) as events:
-                async for event in events:
-                    self._begun = True
-                    self._show(event)
-                    if isinstance(event, RunFinished):
-                        return event.result
+            if known and not await agent.rows(self.session):
+                raise UsageError(f"the agent keeps its sessions elsewhere than {source.journal}, where {self.session} is: give --journal")
+            session = agent.session(self.session)
+            result = await self._played(begin(session))
+            while result.outcome is Outcome.WAITING and self._asker is not None:
+                question = result.questions[0]
+                answer = await self._asker.answer(question)
+                if answer is None:
+                    self.display.event(RunFinished(result=result))
+                    break
+                result = await self._answered(session, question.id, answer)
+            return result
         finally:
             await agent.aclose()
+
+    async def _answered(self, session: Session, question_id: str, answer: object) -> RunResult:
+        try:
+            return await self._played(session.stream_answer(question_id, answer))
+        except SessionBusy:
+            raise
+        except CommandRefused as refused:  # its time was up meanwhile, or somebody else was quicker
+            self.say(str(refused), style="yellow")
+            return await self._played(session.stream_resume())
+
+    async def _played(self, events: AsyncGenerator[Event, None]) -> RunResult:
+        async with aclosing(events):
+            async for event in events:
+                self._begun = True
+                if isinstance(event, RunFinished):
+                    if self._asker is None or event.result.outcome is not Outcome.WAITING:
+                        self._show(event)
+                    return event.result
+                if self._asker is None or not isinstance(event, ToolSuspended):  # the asker shows it all
+                    self._show(event)
         raise AssertionError("a stream that ends by itself ends with RunFinished")
 
     def stop(self, code: int) -> bool:
         """The first signal: the run is cancelled as a person would, through the journal. Before it has begun there is nothing to keep."""
         self._signal = code
+        if self._asker is not None and self._asker.leave():
+            return True
         if self._agent is None or not self._begun:
             return False
         self.say("stopping; once more ends at once")
@@ -114,9 +177,12 @@ class _OneRun:
         code = OUTCOME_CODES[result.outcome]
         if result.outcome is Outcome.CANCELLED:
             code = self._signal or code
-            self.say(f'cancelled; the session is kept: interlock run --session {self.session} "..." continues it', style="yellow")
+            self.say(f'cancelled; the session is kept: interlock run{self._of} --session {self.session} "..." continues it', style="yellow")
+        if result.outcome is Outcome.WAITING and self._signal not in (None, INTERRUPTED):
+            code = self._signal
         for question in result.questions:
-            self.say(f"to answer: interlock answer {self.session} --question {question.id} --allow (or --deny REASON)", style="yellow")
+            which = f"--question {question.id} {verbs(question)}"
+            self.say(f"to answer: interlock answer {self.session}{self._of} {which}", style="yellow")
         usage = result.usage
         tokens = "" if usage.output_tokens is None else f", {(usage.input_tokens or 0) + usage.output_tokens:,} tokens"
         self.say(f"session {self.session}: {counted(usage.requests, 'request')}, {counted(usage.tool_calls, 'tool call')}{tokens}")
@@ -124,7 +190,7 @@ class _OneRun:
 
     async def _cancel(self, agent: Agent) -> None:
         try:
-            await agent.cancel()
+            await agent.session(self.session).cancel()
         except CommandRefused:
             pass  # it has ended by itself meanwhile
 
@@ -140,16 +206,65 @@ class _OneRun:
             self.display.notice(text, style=style)
 
 
-async def the_agent(settings: Settings, session: str, *, model: str, journal: str) -> Agent:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSource:
+    """Where the agent of a command comes from. factory: the user's own; else it is the command line's. model: a spec; None if the factory
+    says. journal: where sessions are kept, if the factory does not say. dry_run: no tool is executed."""
+
+    settings: Settings
+    model: Model | str | None
+    journal: str
+    factory: Factory | None = None
+    dry_run: bool = False
+
+    @classmethod
+    def of(
+        cls, settings: Settings, agent: str | None, say: Callable[..., None], *, create: bool = True, dry_run: bool = False
+    ) -> AgentSource:
+        """Raises UsageError for a factory that cannot be loaded, and if no model is set."""
+        factory = factory_named(agent) if agent is not None else None
+        model = the_model(settings, say) if factory is None or settings.of("model").value is not None else None
+        return cls(settings=settings, model=model, journal=settings.journal(create=create), factory=factory, dry_run=dry_run)
+
+    async def make(self, session: str, *, say: Callable[..., None]) -> Agent:
+        """The agent, with the hooks and policies of the settings and what was allowed for good. Raises UsageError where one could not
+        hold."""
+        settings = self.settings
+        made = await self.factory() if self.factory is not None else _own(settings)
+        hooks, held = hooks_of(settings), guards(settings)
+        if isinstance(made, Agent):
+            wanted = {"the settings have hooks": hooks, "a policy must hold": held, "a dry run is asked for": self.dry_run}
+            for why in (why for why, what in wanted.items() if what):  # a guard that does not hold would be worse than none
+                raise UsageError(f"{why}, which cannot be put into a finished agent: let its function return keywords")
+            return made
+        options: dict[str, Any] = {"model": self.model, "journal": self.journal, "limits": settings.limits(), **made}
+        extensions: list[Any] = [*options.get("extensions", ()), *hooks, *held, *([DryRun()] if self.dry_run else [])]
+        if not any(isinstance(one, Approvals) for one in extensions) and Approvals not in options.get("without", ()):
+            extensions.append(Approvals(file=settings.approvals()))
+        config = run_config(settings, session)
+        options |= {"extensions": extensions, "config": config.over(options["config"]) if options.get("config") else config}
+        if options["model"] is None:
+            raise UsageError("which model? The factory names none: give --model or set INTERLOCK_MODEL")
+        agent = await Agent.create(**options)
+        for hook in hooks:
+            sentence, wrong = hook.look(tuple(agent.parts.tools))
+            say(sentence, style="bold yellow" if wrong else "dim")
+        return agent
+
+
+def _own(settings: Settings) -> dict[str, Any]:
     """The agent of the command line: read-only tools for the working directory."""
-    return await Agent.create(
-        model,
-        config=run_config(settings, session),
-        tools=list(readonly_tools(Path.cwd())),
-        system_prompt=settings.text("system") or SYSTEM_PROMPT,
-        journal=journal,
-        limits=settings.limits(),
-    )
+    return {"tools": list(readonly_tools(Path.cwd())), "system_prompt": settings.text("system") or SYSTEM_PROMPT}
+
+
+def hooks_of(settings: Settings) -> list[CommandHook]:
+    """The programs that decide about each call, in the order of the settings."""
+    made: list[CommandHook] = []
+    for one in settings.of("hooks").value:
+        timeout = one.get("timeout", 30.0)
+        timeout_s = seconds(timeout) if isinstance(timeout, str) else timeout
+        made.append(CommandHook(one["command"], tools=one.get("tools"), timeout_s=timeout_s))
+    return made
 
 
 def run_config(settings: Settings, session: str) -> AgentRunConfig:

@@ -10,7 +10,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -21,9 +21,9 @@ from ...records import Limits
 from ..finding import LOCAL_SERVERS
 from .places import default_journal, project_file, user_file
 
-__all__ = ["SCHEMA", "Found", "Setting", "Settings", "key_named", "seconds"]
+__all__ = ["SCHEMA", "USERS_ONLY", "Found", "Setting", "Settings", "key_named", "seconds"]
 
-Kind = Literal["text", "count", "seconds", "number", "switch", "texts"]
+Kind = Literal["text", "count", "seconds", "number", "switch", "texts", "hooks"]
 Layer = Literal["flag", "environment", "project", "user", "default"]
 FILE_BYTES_MAX = 1024 * 1024
 
@@ -34,6 +34,7 @@ _NEEDED: dict[Kind, str] = {
     "number": "a number",
     "switch": "true or false",
     "texts": "a list of texts",
+    "hooks": "[[hooks]] tables with command (a list of texts), and perhaps tools (a list of patterns) and timeout, in the settings file",
 }
 
 
@@ -66,6 +67,9 @@ _LIMITS: dict[str, str] = {
     "cost_usd": "Dollars of a run, by the model's price list.",
     "tokens": "Input and output tokens of a run, as far as the provider reports them.",
     "deadline_s": "Wall clock of a run.",
+    "repeated_results": "How often the same tool call may give the same result, with nothing new in between.",
+    "repeated_failures": "How often the same tool call may fail in the same way, with nothing new in between.",
+    "repeated_effects": "How often the same tool call may be executed in a run, for tools that are not safe to repeat.",
     "dropped_calls": "Re-prompts in a row after a call that was announced but not included.",
     "empty_replies": "Re-prompts in a row after nothing at all.",
     "reasoning_only": "Re-prompts in a row after reasoning alone.",
@@ -96,7 +100,7 @@ def _limits() -> Iterator[Setting]:
     flags = {"requests": "--max-requests", "deadline_s": "--deadline"}
     for name, meaning in _LIMITS.items():
         default: Any = 100 if name == "requests" else getattr(Limits(), name)
-        kind: Kind = "seconds" if name.endswith("_s") else "count"
+        kind: Kind = "seconds" if name.endswith("_s") else "number" if name.endswith("_usd") else "count"
         yield Setting(f"limits.{name}", kind, default, meaning, flags.get(name), default is None)
 
 
@@ -106,14 +110,19 @@ SCHEMA: dict[str, Setting] = {
         Setting("model", "text", None, "The model: a spec such as openai:NAME, or auto.", "--model"),
         Setting("system", "text", None, "What the model is told before the conversation, in place of Interlock's own words.", "--system"),
         Setting("journal", "text", None, "Where sessions are kept, as a journal URL; SQLite in the user's data directory.", "--journal"),
+        Setting("policy", "text", None, "What tools may do: a policy file; one in a project's file adds to the user's.", "--policy", True),
         Setting("markdown", "switch", True, "Whether a terminal shows the answer's Markdown formatted."),
         Setting("local_servers", "texts", list(LOCAL_SERVERS), "Where to look for model servers on this machine."),
         Setting("request.temperature", "number", None, "The model's temperature; its provider's default if not set.", None, True),
         Setting("request.max_tokens", "count", None, "Tokens of one model response; its provider's default if not set.", None, True),
         Setting("request.reasoning_effort", "text", None, "How much the model should reason, in the provider's word.", None, True),
+        Setting("approvals", "text", None, "Where what was allowed for good is kept; approvals.toml beside the user's settings file."),
+        Setting("hooks", "hooks", [], "Programs that decide about each tool call: [[hooks]] tables in the user's settings file."),
         *_limits(),
     )
 }
+USERS_ONLY = frozenset({"approvals", "hooks"})
+"""Not for a project's file: it may be somebody else's, and would run a program, or allow itself something, wherever it is unpacked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +173,21 @@ class Settings:
     def journal(self, *, create: bool = True) -> str:
         """The journal's URL; the default place is created if ``create`` is True. Raises UsageError if it cannot be."""
         return self.text("journal") or default_journal(create=create)
+
+    def approvals(self) -> Path | None:
+        """The file of what was allowed for good, which need not exist; None where nobody is at home."""
+        if (set_to := self.text("approvals")) is not None:
+            return Path(set_to).expanduser()
+        users = user_file()
+        return users.parent / "approvals.toml" if users is not None else None
+
+    def policies(self) -> tuple[str, ...]:
+        """The policy files that hold. A flag or a variable is the person's own word and stands alone; what a project's file names is added
+        to what the user's file names, so that no project can take a rule of the user's away."""
+        found = self.found["policy"]
+        if found[0].layer in ("flag", "environment"):
+            return (found[0].value,) if found[0].value is not None else ()
+        return tuple(dict.fromkeys(one.value for one in found if one.value is not None))
 
     def limits(self) -> Limits:
         """Raises UsageError, naming what set the value that does not fit."""
@@ -221,8 +245,10 @@ def _read(path: Path) -> list[tuple[str, Any, str]]:
     made: list[tuple[str, Any, str]] = []
     for key, value in _flat(tree, path, text):
         setting, where = SCHEMA[key], _where(path, text, key)
+        if key in USERS_ONLY and path != user_file():
+            raise UsageError(f"{where}: {key} is not taken from a project's file, which may be somebody else's: write it in {user_file()}")
         value = _checked(setting, value, f"{where}: {key}")
-        made.append((key, _beside(value, path) if key == "journal" else value, where))
+        made.append((key, _BESIDE[key](value, path) if key in _BESIDE and value is not None else value, where))
     return made
 
 
@@ -273,6 +299,13 @@ def _beside(url: str, path: Path) -> str:
     return f"sqlite:///{quote(str(path.parent.absolute() / unquote(name)))}" + (f"?{query}" if query else "")
 
 
+def _file_beside(name: str, path: Path) -> str:
+    return str(path.parent.absolute() / Path(name).expanduser())
+
+
+_BESIDE: dict[str, Callable[[str, Path], str]] = {"journal": _beside, "policy": _file_beside}
+
+
 def _from_text(setting: Setting, raw: str) -> Any:
     """What a variable's text stands for; as it is where it stands for nothing, and then the check says so."""
     match setting.kind:
@@ -287,6 +320,18 @@ def _from_text(setting: Setting, raw: str) -> Any:
                 return raw
         case _:
             return raw
+
+
+def _is_hook(value: Any) -> bool:
+    known: dict[str, Kind] = {"command": "texts", "tools": "texts", "timeout": "seconds"}
+    if not isinstance(value, dict) or "command" not in value or not known.keys() >= value.keys():  # pyright: ignore[reportUnknownMemberType]
+        return False
+    try:
+        for key, part in cast("dict[str, Any]", value).items():
+            _checked(Setting(key, known[key], None, ""), part, key)
+    except UsageError:
+        return False
+    return True
 
 
 def _checked(setting: Setting, value: Any, where: str) -> Any:
@@ -305,6 +350,8 @@ def _checked(setting: Setting, value: Any, where: str) -> Any:
             good = isinstance(value, bool)
         case "texts":
             good = isinstance(value, list) and all(isinstance(item, str) for item in cast("list[Any]", value))
+        case "hooks":
+            good = isinstance(value, list) and all(_is_hook(item) for item in cast("list[Any]", value))
         case "seconds":
             if isinstance(value, str):
                 try:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ...messages import clean
 
-__all__ = ["columns", "console", "counted", "one_line", "outcome_words", "printable"]
+__all__ = ["columns", "console", "counted", "one_line", "outcome_words", "printable", "visible"]
 
 # Control characters, C1 ones too: a model's text must not move the cursor or rename the window.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -20,6 +20,17 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def printable(text: str) -> str:
     """``text`` with everything that a terminal would obey, other than line breaks and tabs, made visible."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", clean(text).replace("\r\n", "\n"))
+
+
+def visible(text: str) -> str:
+    """``text`` on one line, with everything that cannot be seen or that changes how the rest is seen (control characters, line breaks,
+    what turns the direction of writing, what has no width) written as an escape: for what a person decides about."""
+    return "".join(character if character.isprintable() else _escape(character) for character in clean(text))
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def one_line(text: str, *, width: int) -> str:

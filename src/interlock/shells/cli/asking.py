@@ -1,0 +1,227 @@
+"""Asking a person on the terminal whether a call may run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...agent import Allow, Deny, Edit
+from ...records import Question
+from .text import visible
+
+__all__ = ["Asker", "shown_arguments", "shown_question", "verbs"]
+
+Say = Callable[..., None]
+LINES_MAX = 20
+# Of one line of the arguments; a longer one is cut until all of it is asked for.
+CHARACTERS_MAX = 400
+
+
+class Asker:
+    """Reads a person's answers, a line each, while the event loop runs. say: shows a line, with a style.
+
+    Nothing that was typed before a question was shown is taken for its answer.
+    """
+
+    def __init__(self, say: Say, *, approvals: str) -> None:
+        self._say = say
+        self._approvals = approvals
+        self._leaving: asyncio.Event | None = None
+        self._editing = False
+
+    @staticmethod
+    def possible() -> bool:
+        """Whether somebody sits there: what is asked is seen, and what is typed is read."""
+        return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))  # pyright: ignore[reportUnnecessaryComparison]
+
+    def leave(self) -> bool:
+        """Ctrl-C, or the terminal is closed: go on without an answer. False if nothing is being asked."""
+        if self._leaving is None:
+            return False
+        if not self._editing:  # else the editor has heard it, too
+            self._leaving.set()
+        return True
+
+    async def answer(self, question: Question) -> Allow | Deny | Edit | None:
+        """What the person says; None if they leave it open."""
+        self._leaving = asyncio.Event()
+        try:
+            termios.tcflush(0, termios.TCIFLUSH)
+            self._show(question)
+            return await self._read(question)
+        finally:
+            self._leaving = None
+
+    def _show(self, question: Question, *, full: bool = False) -> None:
+        for line, style in shown_question(question, full=full):
+            self._say(line, style=style)
+        for key, meaning in _keys(question, self._approvals):
+            self._say(f"  {key}  {meaning}", style="")
+        self._say("  Ctrl-D leaves the question open", style="dim")
+
+    async def _read(self, question: Question) -> Allow | Deny | Edit | None:
+        tool = visible(question.call.name)
+        while (line := await self._line(f"{tool}? ")) is not None:
+            key, _, rest = line.strip().partition(" ")
+            offered = dict(_keys(question, self._approvals))
+            match key.lower():
+                case "f" | "full":
+                    self._show(question, full=True)
+                case "y" | "yes" if not rest:
+                    return Allow()
+                case "s" if "s" in offered and not rest:
+                    return Allow("session")
+                case "t" if "t" in offered and not rest:
+                    return Allow("tool")
+                case "a" if "a" in offered and not rest:
+                    return Allow("always")
+                case "d" | "n" | "no":
+                    reason = rest or await self._line("why? (the model is told; Enter for no reason) ")
+                    if reason is not None:
+                        return Deny(reason.strip())
+                    return None
+                case "e":
+                    if (edited := await self._edited(question, rest)) is not None:
+                        return edited
+                case _:
+                    self._say(f"one of {', '.join(offered)} is needed", style="yellow")
+        return None
+
+    async def _edited(self, question: Question, typed: str) -> Edit | None:
+        text = typed or await self._from_editor(question)
+        if not text:
+            text = await self._line("the arguments as one JSON object: ") or ""
+        if not text.strip():
+            self._say("nothing is changed", style="yellow")
+            return None
+        try:
+            return Edit(msgspec.json.decode(text, type=dict[str, Any]))
+        except msgspec.MsgspecError as error:
+            self._say(f"not one JSON object ({error}); nothing is changed", style="yellow")
+            return None
+
+    async def _from_editor(self, question: Question) -> str:
+        """What VISUAL or EDITOR makes of the arguments; "" without one, or if it fails."""
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+        if not editor:
+            return ""
+        with tempfile.NamedTemporaryFile("w+", encoding="utf-8", prefix="interlock-", suffix=".json") as file:
+            file.write(_indented(question.arguments) + "\n")
+            file.flush()
+            self._editing = True
+            try:
+                process = await asyncio.create_subprocess_exec(*shlex.split(editor), file.name)
+                return _read(file.name) if await process.wait() == 0 else ""
+            except (OSError, ValueError) as error:
+                self._say(f"{editor}: {error}", style="yellow")
+                return ""
+            finally:
+                self._editing = False
+
+    async def _line(self, prompt: str) -> str | None:
+        """One line, without its end; None at the end of the input, or when the person leaves."""
+        leaving, loop = self._leaving, asyncio.get_running_loop()
+        assert leaving is not None
+        sys.stderr.write(prompt)
+        sys.stderr.flush()
+        typed: asyncio.Future[bytes] = loop.create_future()
+
+        def readable() -> None:
+            loop.remove_reader(0)
+            try:
+                data = os.read(0, 65536)  # a terminal gives a line at a time
+            except OSError:
+                data = b""
+            if not typed.done():
+                typed.set_result(data)
+
+        loop.add_reader(0, readable)
+        left = asyncio.ensure_future(leaving.wait())
+        try:
+            await asyncio.wait({typed, left}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            loop.remove_reader(0)
+            left.cancel()
+        data = typed.result() if typed.done() else b""
+        if not data:
+            sys.stderr.write("\n")
+            return None
+        return data.decode("utf-8", "replace").rstrip("\r\n")
+
+
+def _keys(question: Question, approvals: str) -> Iterator[tuple[str, str]]:
+    tool, scopes = visible(question.call.name), question.scopes
+    yield "y", "yes, this once, with exactly these arguments"
+    if "session" in scopes:
+        yield "s", f"yes, and whenever {tool} is called with exactly these arguments in this session"
+    if "tool" in scopes:
+        yield "t", f"yes, and whenever {tool} is called in this session, WHATEVER its arguments"
+    if "always" in scopes:
+        yield "a", f"yes, and with exactly these arguments in every session: a rule in {visible(approvals)}"
+    yield "e", "edit the arguments; you are asked about them again"
+    yield "d", "deny it, and tell the model why"
+    yield "f", "show the arguments in full"
+
+
+def verbs(question: Question) -> str:
+    """The options of ``interlock answer`` that it takes."""
+    longer = {"session": "--session", "tool": "--tool", "always": "--always"}
+    return f"--allow (or {', '.join([*(longer[scope] for scope in question.scopes), '--edit JSON', '--deny REASON'])})"
+
+
+def shown_question(question: Question, *, full: bool = False) -> Iterator[tuple[str, str]]:
+    """The lines that say what is asked, each with a style. Nothing in them is obeyed by a terminal, and nothing is invisible."""
+    by = f" (asked by {visible(question.asked_by)})" if question.asked_by else ""
+    yield f"? {visible(question.call.name)}: {visible(question.text)}{by}", "yellow"
+    yield from ((f"  {line}", "bold") for line in shown_arguments(question.arguments, full=full))
+    if _canonical(question.call.arguments) != _canonical(question.arguments):
+        yield "  changed since the model wrote them:", "yellow"
+        yield from ((f"  {line}", "dim") for line in shown_arguments(question.call.arguments, full=full))
+    if question.expires_at is not None:
+        left = question.expires_at - time.time()
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(question.expires_at))
+        yield (f"  an answer is taken until {when}" if left > 0 else f"  it expired at {when}, which is a denial"), "dim"
+
+
+def shown_arguments(arguments: str, *, full: bool = False) -> list[str]:
+    """JSON, indented; what cannot be seen is written as an escape, and what is cut says how much that is."""
+    lines = [visible(line) for line in _indented(arguments).split("\n")]
+    if full:
+        return lines
+    shown = [
+        line if len(line) <= CHARACTERS_MAX else f"{line[:CHARACTERS_MAX]} [... {len(line) - CHARACTERS_MAX:,} more characters]"
+        for line in lines
+    ]
+    if len(shown) > LINES_MAX:
+        shown = [*shown[:LINES_MAX], f"[... {len(lines) - LINES_MAX:,} more lines]"]
+    return shown
+
+
+def _read(path: str) -> str:
+    """By its name, because many editors write a new file in its place."""
+    return Path(path).read_text(encoding="utf-8")
+
+
+def _indented(arguments: str) -> str:
+    try:
+        return json.dumps(json.loads(arguments or "{}"), indent=2, ensure_ascii=False)
+    except ValueError:
+        return arguments
+
+
+def _canonical(arguments: str) -> str:
+    try:
+        return json.dumps(json.loads(arguments or "{}"), sort_keys=True)
+    except ValueError:
+        return arguments
