@@ -7,7 +7,7 @@ PYTEST_ARGS ?= -n 2
 SEEDS ?= 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast lint format mutants kills sim local bench golden docs site clean
+.PHONY: help setup run test test-fast lint format mutants kills sim jail local bench golden docs site clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,9 @@ kills: $(STAMP) ## Kill real agent processes N times; nothing may be lost or don
 
 sim: $(STAMP) ## Simulate whole sessions with every fault: make sim SEEDS=100000
 	$(BIN)/python -m interlock.testing.sim --seeds $(SEEDS) $(ARGS)
+
+jail: $(STAMP) ## Send N hostile paths through the file tools while links are swapped
+	$(BIN)/python scripts/file_jail.py --calls $(or $(N),10000) $(ARGS)
 
 local: $(STAMP) ## Run a small real model on this machine (downloads 127 MB once)
 	sh scripts/local.sh $(VENV) .local $(ARGS)

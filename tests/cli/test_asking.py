@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -252,6 +253,38 @@ def test_leaving_keeps_the_question_open_and_says_how_to_go_on(desk: Commands, k
     with desk.model([text("Paid.")]):
         assert desk(*how.split()[1:]).stdout == "Paid.\n"
     assert ledger(desk) == ["5 Ann"]
+
+
+@pytest.mark.parametrize("options", [("--dry-run",), ("--policy", "my rules.toml"), ("--policy", "my rules.toml", "--dry-run")])
+def test_the_command_that_goes_on_goes_on_under_the_same_guards(desk: Commands, options: tuple[str, ...]) -> None:
+    (desk.cwd / "my rules.toml").write_text('version = 1\nname = "p"\n[[allow]]\ntool = "pay"\n')
+    with desk.model([pays(5)]):
+        said = desk(*RUN, *options, code=13).stderr
+    for shown in (said, desk("answer", "s", *AGENT, *options).stdout):
+        (how,) = re.findall(r"interlock (answer s .*--allow) \(or ", " ".join(shown.split()))
+        assert shlex.split(how)[4:-3] == list(options)
+    assert ledger(desk) == []
+    with desk.model([text("Done.")]):
+        desk(*shlex.split(how))
+    assert ledger(desk) == ([] if "--dry-run" in options else ["5 Ann"])
+
+
+def test_without_the_dry_run_nothing_that_it_left_open_is_executed(desk: Commands) -> None:
+    with desk.model([pays(5)]):
+        desk(*RUN, "--dry-run", code=13)
+        assert "begun as a dry run" in desk("answer", "s", *AGENT, "--allow", code=3).stderr
+        assert "begun as a dry run" in desk("resume", "s", *AGENT, code=3).stderr
+        assert "dry run" in desk("resume", "s", *AGENT, "--explain").stdout
+    assert ledger(desk) == []
+
+
+def test_a_question_that_is_left_open_hides_nothing_either(desk: Commands) -> None:
+    """The question of a policy shows the arguments, and so does a veto's line."""
+    (desk.cwd / "rules.toml").write_text('version = 1\nname = "p"\n[[deny]]\ntool = "pay"\npath = "secret/**"\n[[ask]]\ntool = "pay"\n')
+    with desk.model([calls(call("c0", "pay", {"amount": 5, "to": "A\u202eB"}), call("c1", "pay", {"amount": 5, "to": "secret/\u202eB"}))]):
+        shown = desk(*RUN, "--policy", "rules.toml", code=13).stderr
+    assert "\u202e" not in shown
+    assert shown.count("A\\u202eB") >= 3
 
 
 def test_a_terminal_that_is_closed_leaves_the_question_open(desk: Commands) -> None:

@@ -78,7 +78,7 @@ def test_a_pipe_gets_the_answer_alone(cli: Cli) -> None:
     assert "2 requests, 1 tool call," in done.stderr
     assert server.requests[1].body["messages"][-1]["content"] == "the tide turns at six"
     offered = {tool["function"]["name"] for tool in server.requests[0].body["tools"]}
-    assert offered == {"list_files", "read_file", "search_text"}
+    assert offered == {"list_files", "find_files", "read_file", "search_text"}
 
 
 def test_a_dry_run_executes_no_tool_and_says_so(cli: Cli) -> None:

@@ -40,7 +40,8 @@ def test_the_examples_of_every_help_text_run(path: tuple[str, ...], commands: Co
     commands.environment.setenv("COLUMNS", "200")
     examples = re.findall(r"^ +\$ (.*)$", commands(*path, "--help").stdout, re.MULTILINE)
     assert examples
-    (commands.cwd / "review.toml").write_text((ROOT / "examples" / "policies" / "review.toml").read_text())
+    for policy in ("review.toml", "coding.toml"):
+        (commands.cwd / policy).write_text((ROOT / "examples" / "policies" / policy).read_text())
     assert all(f"interlock {' '.join(path)}".strip() in example for example in examples)
     clerk = Clerk(seed=0)
 

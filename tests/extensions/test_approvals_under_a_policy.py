@@ -121,3 +121,26 @@ async def test_the_file_of_approvals_is_a_policy_that_can_be_read(tmp_path: Path
     policy = Permissions(till.file).policy
     assert policy.decide("pay", {"amount": 5, "to": "Ann"}, original={"amount": 5, "to": "Ann"}).decision == "allow"
     assert policy.decide("pay", {"amount": 6, "to": "Ann"}, original={"amount": 6, "to": "Ann"}).decision == "deny"
+
+
+@looped
+async def test_an_agent_does_not_write_the_file_of_what_is_allowed_for_good(tmp_path: Path) -> None:
+    """Not even where the policy allows every path: it would allow itself what a person is asked about."""
+    till = Till(tmp_path)
+    (tmp_path / "link").symlink_to(till.file)
+
+    def write_file(path: str, content: str) -> str:
+        """Write a file."""
+        Path(path).write_text(content)
+        return "written"
+
+    till.tools.append(write_file)
+    rule = 'version = 1\n[[allow]]\ntool = "pay"\nexact = {amount = 5, to = "Ann"}\n'
+    paths = (str(till.file), str(tmp_path / "link"), str(tmp_path / "other"))
+    writes = calls(*(call(f"w{n}", "write_file", {"path": path, "content": rule}) for n, path in enumerate(paths)))
+    async with till.playing(writes, pays("Ann", "p")) as agent:
+        result = await agent.run("Pay Ann.")
+    assert result.outcome is Outcome.WAITING
+    assert not till.file.exists()
+    assert (tmp_path / "other").exists()
+    assert till.paid == []

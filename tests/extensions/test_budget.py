@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 from collections.abc import Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from hypothesis import strategies as st
 from helpers import Played, agent_playing, play, records_of
 from interlock import AgentExtension, Deny, Outcome, RunContext, Suspended, ToolFailure, UsageError, tool
 from interlock.extensions.budget import Budget, Spent
+from interlock.extensions.hooks import CommandHook
+from interlock.extensions.urlguard import UrlGuard
 from interlock.messages import ToolMessage
 from interlock.records import ExtensionNoted, HandlerStarted, RunEnded, ToolStepEnded
 from interlock.records.redaction import with_texts
@@ -85,9 +89,7 @@ def test_parallel_calls_cannot_pass_together() -> None:
 
 
 def test_what_was_not_spent_is_given_back() -> None:
-    class Never(AgentExtension):
-        priority = 890
-
+    class Never(UrlGuard):  # further in
         async def on_tool_call(self, context: Any, call: Any, call_next: Any) -> Any:
             if call.arguments["amount"] == 400:
                 raise PermissionError("not 400")
@@ -165,7 +167,7 @@ def test_amounts_are_added_up_exactly() -> None:
 
 
 def test_a_layer_outside_that_edits_the_amount_is_seen_and_one_inside_is_counted_as_it_ran() -> None:
-    class Edit(AgentExtension):
+    class Edit(UrlGuard):
         def __init__(self, priority: int, amount: int) -> None:
             self.priority, self.amount = priority, amount
 
@@ -176,14 +178,20 @@ def test_a_layer_outside_that_edits_the_amount_is_seen_and_one_inside_is_counted
     till = Till()
     run(till, [pays(1), text("done")], Budget("pay", sum="amount", at_most=500), Edit(100, 501))
     assert till.paid == []
-    run(till, [pays(1), pays(1), text("done")], Budget("pay", sum="amount", at_most=500), Edit(890, 500))
+    run(till, [pays(1), pays(1), text("done")], Budget("pay", sum="amount", at_most=500), Edit(1000, 500))
     assert till.paid == [500]
 
 
-def test_a_call_that_waits_for_a_person_keeps_its_share_and_gives_it_back_when_it_is_denied() -> None:
-    class Ask(AgentExtension):
-        priority = 890
+def test_what_a_hook_makes_of_the_amount_is_what_the_budget_sees(tmp_path: Path) -> None:
+    (tmp_path / "more.py").write_text('import sys; sys.stdin.read(); print(\'{"verdict": "edit", "arguments": {"amount": 501}}\')')
+    till = Till()
+    hook = CommandHook([sys.executable, "-I", "-S", str(tmp_path / "more.py")])
+    run(till, [pays(1), text("done")], Budget("pay", sum="amount", at_most=500), hook)
+    assert till.paid == []
 
+
+def test_a_call_that_waits_for_a_person_keeps_its_share_and_gives_it_back_when_it_is_denied() -> None:
+    class Ask(UrlGuard):  # further in
         async def on_tool_call(self, context: RunContext, call: Any, call_next: Any) -> Any:
             return await call_next() if call.arguments["amount"] < 300 or context.answer else Suspended("so much?")
 

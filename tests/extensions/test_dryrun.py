@@ -10,7 +10,8 @@ import pytest
 
 from field.test_veto import writers
 from helpers import play
-from interlock import Agent, AgentExtension, Outcome
+from interlock import Agent, AgentExtension, AgentRunConfig, Allow, Outcome, tool
+from interlock.errors import CommandRefused
 from interlock.extensions.dryrun import DryRun
 from interlock.messages import ToolMessage
 from interlock.records import HandlerStarted, ToolStepEnded
@@ -67,3 +68,40 @@ def test_it_lies_further_in_than_every_other_layer() -> None:
             return agent.onion()
 
     assert asyncio.run(main())[-2:] == ("UrlGuard", "DryRun")
+
+
+def test_what_a_dry_run_left_open_is_not_executed_by_an_agent_that_is_none(tmp_path: Path) -> None:
+    """Neither a yes to its question nor a resume makes a dry run a real one."""
+    done: list[int] = []
+
+    @tool(requires_approval=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        done.append(amount)
+        return "paid"
+
+    def desk(*steps: Any, extensions: Any = ()) -> Any:
+        config = AgentRunConfig(session_id="s")
+        journal = f"sqlite:///{tmp_path}/j.db"
+        return Agent.create(ScriptedModel(list(steps)), config=config, tools=[pay], extensions=extensions, journal=journal)
+
+    async def main() -> None:
+        async with await desk(calls(call("a", "pay", {"amount": 5})), extensions=[DryRun()]) as agent:
+            (question,) = (await agent.run("Pay.")).questions
+        async with await desk() as agent:
+            with pytest.raises(CommandRefused, match="begun as a dry run"):
+                await agent.answer(question.id, Allow())
+            with pytest.raises(CommandRefused, match="begun as a dry run"):
+                await agent.resume()
+            plan = await agent.explain()
+            assert plan.lost_dry_run
+            assert "dry run" in list(plan.lines())[-1]
+        async with await desk(text("Nothing was paid."), extensions=[DryRun()]) as agent:
+            assert (await agent.answer(question.id, Allow())).text == "Nothing was paid."
+        assert done == []
+        async with await desk(calls(call("b", "pay", {"amount": 6})), text("Paid.")) as agent:  # a run of its own is a real one
+            (question,) = (await agent.run("Now really.")).questions
+            assert (await agent.answer(question.id, Allow())).text == "Paid."
+        assert done == [6]
+
+    asyncio.run(main())

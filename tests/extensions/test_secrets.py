@@ -20,8 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import limits, play, reply
-from interlock import AgentExtension, Outcome, ProviderError, RunContext, ToolFailure, UsageError
+from interlock import Agent, AgentExtension, Allow, CommandRefused, Outcome, ProviderError, RunContext, ToolFailure, UsageError, tool
 from interlock.events import ReasoningDelta, StreamRestarted, TextDelta, ToolCallDelta, ToolProgress
+from interlock.extensions.approvals import Approvals
 from interlock.extensions.secret_patterns import FORMATS
 from interlock.extensions.secrets import RedactSecrets
 from interlock.journal import open_journal
@@ -29,7 +30,7 @@ from interlock.messages import AssistantMessage, ToolCall
 from interlock.model import ModelResponse, Stop, StopReason
 from interlock.records import ModelStepEnded, RefusedCall, Verdict
 from interlock.records.redaction import what_changed, with_texts
-from interlock.testing import call, calls, cut, text
+from interlock.testing import ScriptedModel, call, calls, cut, text
 
 PASSWORD = 'h4r"bour/pä ss'
 PLAIN = "tr0ub4dor-and-3"
@@ -446,3 +447,32 @@ def test_an_agent_with_it_opens_its_own_journal_again(tmp_path: Path) -> None:
         return len(rows)
 
     assert asyncio.run(read()) == len(again.records)
+
+
+def test_what_is_allowed_for_good_is_not_written_with_a_secret_in_it(tmp_path: Path) -> None:
+    """A file of approvals has the real arguments: a call with a secret in them may be allowed for the session at most."""
+    seen: list[str] = []
+
+    @tool(requires_approval=True)
+    def log_in(password: str) -> str:
+        """Log in."""
+        seen.append(password)
+        return "welcome"
+
+    file = tmp_path / "approvals.toml"
+    asked = calls(call("a", "log_in", {"password": PLAIN}), call("b", "log_in", {"password": "a plain one"}))
+
+    async def main() -> None:
+        layers = [Approvals(file=file), RedactSecrets([PLAIN])]
+        async with await Agent.create(ScriptedModel([asked, text("In.")]), tools=[log_in], extensions=layers) as agent:
+            secret, plain = (await agent.run("Log in.")).questions
+            assert (secret.scopes, plain.scopes) == (("session", "tool"), ("session", "tool", "always"))
+            with pytest.raises(CommandRefused):
+                await agent.answer(secret.id, Allow("always"))
+            await agent.answer(secret.id, Allow("session"))
+            await agent.answer(plain.id, Allow("always"))
+
+    asyncio.run(main())
+    assert sorted(seen) == sorted([PLAIN, "a plain one"])
+    assert "a plain one" in file.read_text()
+    assert PLAIN not in file.read_text()

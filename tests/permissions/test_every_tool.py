@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import pkgutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -21,12 +22,21 @@ import interlock.extensions
 import interlock.toolbox
 from helpers import limits, looped
 from interlock import Agent, AgentExtension, Tool
+from interlock.extensions.approvals import Approvals
+from interlock.extensions.ask_user import AskUser
+from interlock.extensions.files import Files
 from interlock.extensions.permissions import Permissions, Policy
 from interlock.extensions.runtime_tools import RuntimeTools
 from interlock.messages import ToolMessage, text_of
 from interlock.records import HandlerStarted, ToolStepEnded
+from interlock.sandbox import end_background
 from interlock.testing import ScriptedModel, call, calls, text
+from interlock.toolbox.files import file_tools
+from interlock.toolbox.reading import reading_tools
 from interlock.toolbox.readonly import readonly_tools
+from interlock.toolbox.roots import Roots
+from interlock.toolbox.shell import shell_tools
+from interlock.toolbox.web import web_tools
 
 SECRET = "harbour-7719"
 DENY_ALL = 'version = 1\nname = "nothing"\ndefault = "allow"\n[[deny]]\ntool = "*"\n'
@@ -85,9 +95,21 @@ def bringers() -> dict[str, type[AgentExtension]]:
 
 MADE: dict[str, Callable[[Path], Any]] = {
     "interlock.toolbox.readonly.readonly_tools": readonly_tools,
+    "interlock.toolbox.files.file_tools": file_tools,
+    "interlock.toolbox.reading.reading_tools": lambda root: reading_tools(Roots(root)),
+    "interlock.extensions.ask_user.AskUser": lambda _: AskUser(),
+    "interlock.extensions.files.Files": Files,
+    "interlock.toolbox.shell.shell_tools": lambda root: shell_tools(root, sandbox="none", approval=False),
+    "interlock.toolbox.web.web_tools": lambda root: web_tools(connect=lambda address, port: dialled(root)),
     "interlock.extensions.runtime_tools.RuntimeTools": lambda _: RuntimeTools(),
 }
 """By the dotted name of a factory or of an extension: it, made for a test in a folder."""
+
+
+def dialled(root: Path) -> tuple[str, int]:
+    """A network that leads nowhere, and remembers that it was used."""
+    (root / "dialled").touch()
+    return "127.0.0.1", 1
 
 
 @dataclass
@@ -97,15 +119,38 @@ class Probe:
     arguments: dict[str, Any]
     seen: Callable[[Path, str], bool]
     before: str = ""
-    """A tool whose large result the session has before, where the probed one reads on in it."""
+    """A tool that is called before: its large result is read on in, or what it left running is ended."""
+    before_arguments: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 PROBES: dict[str, Probe] = {
     "list_files": Probe({"path": "."}, lambda _, given: "note.txt" in given),
     "read_file": Probe({"path": "note.txt"}, lambda _, given: SECRET in given),
     "search_text": Probe({"text": "harbour"}, lambda _, given: SECRET in given),
+    "find_files": Probe({"pattern": "*.txt"}, lambda _, given: "note.txt" in given),
+    "write_file": Probe({"path": "new/b.txt", "content": SECRET}, lambda root, _: (root / "new").exists()),
+    "edit_file": Probe({"path": "note.txt", "old": "word", "new": "verb"}, lambda root, _: "verb" in (root / "note.txt").read_text()),
+    "ask_user": Probe({"question": f"What is {SECRET}?"}, lambda _, given: SECRET in given),
     "read_result": Probe({"call_id": "large"}, lambda _, given: SECRET in given, before="large_result"),
+    "fetch_url": Probe({"url": "http://8.8.8.8/"}, lambda root, _: (root / "dialled").exists()),
+    "run_command": Probe({"command": "echo made > made"}, lambda root, _: (root / "made").exists()),
+    "run_python": Probe({"code": "open('made', 'w').close()"}, lambda root, _: (root / "made").exists()),
+    "stop_background": Probe(
+        {"name": "b1"},
+        lambda root, _: not process_exists(int((root / "pid").read_text())),
+        before="run_command",
+        before_arguments={"command": "sleep 300 & echo $! > pid"},
+    ),
 }
+
+
+def process_exists(pid: int) -> bool:
+    """Whether there is a process of that number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def large_result() -> str:
@@ -138,13 +183,17 @@ def test_every_shipped_tool_has_a_probe(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def agent_with(name: str, root: Path, extensions: list[AgentExtension]) -> AsyncIterator[tuple[Agent, ScriptedModel]]:
-    made, bringer = every_tool(root)[name]
+    every = every_tool(root)
+    made, bringer = every[name]
     probe = PROBES[name]
-    steps: list[Any] = [calls(call("large", probe.before, {}))] if probe.before else []
+    steps: list[Any] = [calls(call("large", probe.before, probe.before_arguments))] if probe.before else []
     model = ScriptedModel([*steps, calls(call("probed", name, probe.arguments)), text("ok")])
-    tools = [*([made] if made is not None else []), large_result]
+    helping = every[probe.before][0] if probe.before in every else None
+    tools = [*(each for each in (made, helping) if each is not None), large_result]
     brought = [bringer] if bringer is not None else []
-    async with await Agent.create(model, tools=tools, extensions=[*brought, *extensions], limits=limits(result_bytes=4096)) as agent:
+    async with await Agent.create(
+        model, tools=tools, extensions=[*brought, *extensions], limits=limits(result_bytes=4096), without=[Approvals]
+    ) as agent:
         yield agent, model
 
 
@@ -154,7 +203,11 @@ async def effect_of(name: str, root: Path, extensions: list[AgentExtension]) -> 
         result = await agent.run("Go.")
         given = [message for message in result.messages if isinstance(message, ToolMessage) and message.tool_call_id == "probed"]
         records = [row.record for row in await agent.session(result.session_id).records()]
-    return PROBES[name].seen(root, "".join(text_of(message.content) for message in given)), records
+    asked = [question.text for question in result.questions]  # to ask a person is an effect too
+    try:
+        return PROBES[name].seen(root, "".join([*asked, *(text_of(message.content) for message in given)])), records
+    finally:
+        end_background()
 
 
 @pytest.mark.parametrize("name", sorted(PROBES))

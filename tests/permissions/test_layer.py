@@ -151,7 +151,7 @@ BROKEN: dict[str, tuple[str, set[str]]] = {
     "a rule": ("interlock.extensions.permissions.policy.Rule.is_for", {"c1", "c2"}),
     "the floor": ("interlock.extensions.permissions.engine.floor", {"c1", "c2"}),
     "the tool's schema": ("interlock.extensions.permissions.extension.defaults_of", {"c1", "c2"}),
-    "the copy": ("interlock.extensions.permissions.extension.copy.deepcopy", {"c1", "c2"}),
+    "the copy": ("interlock.extensions.base.copy.deepcopy", {"c1", "c2"}),
     "the grammar": ("interlock.extensions.permissions.facts.read_script", {"c1"}),
     "asking": ("interlock.extensions.permissions.extension.ask", {"c1"}),
     "a path": ("interlock.extensions.permissions.paths.os.path.realpath", {"c2"}),
@@ -378,6 +378,44 @@ async def test_what_is_checked_is_what_runs_whatever_another_layer_does_meanwhil
     step = calls(call("c1", "run_command", {"command": "ls"}))
     await play([step, text("ok")], tools=world.tools(), extensions=[guard, keep, Slow()])
     assert world.done == ["ls"]
+
+
+@pytest.mark.parametrize("how", ["in place", "anew"])
+@looped
+async def test_nobody_changes_the_arguments_after_the_policy_has_looked(how: str) -> None:
+    """A layer further out goes on in a task of its own, with the call itself, while a guard further in waits; that guard tries, too."""
+    world = World()
+    held: list[Any] = []
+    refused: list[str] = []
+
+    def swap(call: Any) -> None:
+        if how == "in place":
+            call.arguments["command"] = "rm x"
+            return
+        try:
+            call.arguments = {"command": "rm x"}
+        except UsageError as error:
+            refused.append(str(error))
+
+    @extension
+    async def keep(context: RunContext, call: Any, call_next: Any) -> Any:
+        held.append(call)
+        return await call_next()
+
+    async def outside() -> None:
+        swap(held[0])
+
+    class Slow(UrlGuard):
+        async def on_tool_call(self, context: RunContext, call: Any, call_next: Any) -> Any:
+            await asyncio.create_task(outside())
+            swap(call)
+            return await super().on_tool_call(context, call, call_next)
+
+    guard = permissions('[[allow]]\ntool = "run_command"\ncommand = "ls"\n')
+    step = calls(call("c1", "run_command", {"command": "ls"}))
+    await play([step, text("ok")], tools=world.tools(), extensions=[guard, keep, Slow()])
+    assert world.done == ["ls"]
+    assert len(refused) == (2 if how == "anew" else 0)
 
 
 @looped

@@ -81,12 +81,28 @@ BELOW: list[tuple[str, dict[str, Any]]] = [
     ("credentials", {"path": "~/.ssh/id_ed25519"}),
     ("credentials", {"path": "~/.aws/credentials"}),
     ("credentials", {"file_path": "/etc/shadow"}),
+    ("credentials", {"file_path": "/etc/shadow-"}),
     ("credentials", {"command": "cat ~/.ssh/id_rsa"}),
     ("credentials", {"command": "cp --target-directory=/tmp ~/.netrc"}),
     ("credentials", {"command": "cat < ~/.git-credentials"}),
     ("start-up files", {"path": "~/.bashrc"}),
     ("start-up files", {"command": "echo x >> ~/.profile"}),
     ("start-up files", {"command": "crontab -"}),
+    ("credentials", {"command": "cat ${HOME}/.aws/credentials"}),
+    ("credentials", {"command": 'cat "$HOME/.ssh/"*'}),
+    ("credentials", {"command": "cat /etc/shado?"}),
+    ("credentials", {"command": "cat /{etc/shadow,x}"}),
+    ("credentials", {"command": "cat", "args": ["/etc/shadow"]}),
+    ("credentials", {"oldPath": "~/.ssh/id_rsa"}),
+    ("start-up files", {"command": "echo x > ~/.bash{rc,x}"}),
+    ("start-up files", {"command": "cp x /etc/cron.d?/x"}),
+    ("the policy itself", {"path": "~/.config/interlock/approvals.toml"}),
+    ("erasing everything", {"command": "rm", "args": ["-rf", "/"]}),
+    ("erasing everything", {"commandLine": "rm -rf ${HOME}"}),
+    ("erasing everything", {"command": 'rm -rf "$HOME"/*'}),
+    ("erasing everything", {"command": "rm -rf /{bin,etc}"}),
+    ("erasing everything", {"command": "find -L / -delete"}),
+    ("erasing everything", {"command": "find /tmp/x / -type f -delete"}),
     ("erasing everything", {"command": "rm -rf /"}),
     ("erasing everything", {"command": "rm -fr ~"}),
     ("erasing everything", {"command": "rm -r --no-preserve-root /*"}),
@@ -135,6 +151,10 @@ def test_a_deny_rule_stands_above_the_floor(tmp_path: Path) -> None:
         {"command": "rm -rf build"},
         {"command": "rm -rf ./build /tmp/x/y"},
         {"command": "rm f"},
+        {"command": "rm -rf $HOME/src/build"},
+        {"command": "cat src/{a,b}.py ~/*.txt [a-z]*/x"},
+        {"command": "ls ~/*"},
+        {"command": "find . -path '/x' -delete"},
         {"command": "find . -delete"},
         {"command": "curl -s https://a.example/x -o f && python check.py f"},
         {"command": "echo hi > /dev/null"},
@@ -159,6 +179,12 @@ def test_the_policy_s_own_file_is_below_the_floor(tmp_path: Path) -> None:
     for arguments in ({"path": "rules/p.toml"}, {"path": "link"}, {"path": str(file)}, {"command": "cp x rules/../rules/p.toml"}):
         assert policy.decide("write", arguments).rule == "the safety floor, the policy itself"
     assert policy.decide("write", {"path": "rules/q.toml"}).decision == "allow"
+
+
+def test_a_path_in_an_argument_that_is_spelt_with_a_hump_must_be_allowed_too(tmp_path: Path) -> None:
+    policy = Policy.parse('version = 1\nname = "p"\n[[allow]]\ntool = "copy"\npath = "src/**"\n', root=tmp_path)
+    assert policy.decide("copy", {"path": "src/a", "newPath": "src/b"}).decision == "allow"
+    assert policy.decide("copy", {"path": "src/a", "newPath": "/etc/passwd"}).decision == "deny"
 
 
 # ---- paths --------------------------------------------------------------------------------------------------------
@@ -215,6 +241,8 @@ def test_a_path_that_is_inside_is_allowed(tree: Path, path: object) -> None:
         {"paths": ["src/a.py", "secrets/key"]},
         {"edits": [{"file_path": "secrets/key"}]},
         {"destination": "secrets/key"},
+        {"sourcePath": "src/a.py", "newPath": "secrets/key"},
+        {"outputDir": "secrets"},
         {"path": "s" * 5000},
     ],
     ids=lambda value: str(value)[:60],

@@ -25,6 +25,23 @@ redirect = "out/*.txt"
 """
 
 BYPASSES = [
+    # a loop sets a variable, and so does a redirection
+    "for PATH in src; do ls; done",
+    "for LD_PRELOAD in ./x.so; do ls; done",
+    "select PATH in src; do ls; done <<< 1",
+    "for PATH; do ls; done",
+    "for http_proxy in x; do ls; done",
+    "ls {PATH}>/dev/null; ls",
+    # files of the person's own, in other words than the floor has
+    "cat $HOME/.ssh/id_rsa",
+    'cat "${HOME}/.ssh/id_rsa"',
+    "cat /etc/shado?",
+    "cat /e?c/shado[w]",
+    "cat /etc/{shadow,passwd}",
+    "cat ~/{.ssh,x}/id_rsa",
+    "cat --number=/etc/sha*w",
+    "cat ../../../../../../../../etc/sh?dow",
+    "cat < /etc/shado?",
     # lists, pipes, lines
     "ls && rm x",
     "ls || rm x",
@@ -446,3 +463,35 @@ def test_several_commands_in_one_call_are_each_looked_at(tmp_path: Path) -> None
     assert policy.decide("shell", {"commands": ["ls", "ls a"]}).decision == "allow"
     assert policy.decide("shell", {"commands": ["ls", "rm x"]}).decision == "deny"
     assert policy.decide("shell", {"command": "ls", "setup_command": "rm x"}).decision == "deny"
+
+
+def test_the_words_of_a_command_may_stand_beside_it(tmp_path: Path) -> None:
+    rules = '[[deny]]\ntool = "*"\ncommand = "git push *"\n[[allow]]\ntool = "shell"\ncommand = ["git *", "ls"]\n'
+    policy = Policy.parse(f'version = 1\nname = "p"\n{rules}', root=tmp_path)
+    for arguments, decision in (
+        ({"command": "git", "args": ["status"]}, "allow"),
+        ({"command": "git", "args": []}, "allow"),
+        ({"command": "git", "args": ["push"]}, "deny"),
+        ({"run": {"command": "git", "arguments": ["push", "--force"]}}, "deny"),
+        ({"command": "git", "args": "push"}, "deny"),
+        ({"command": "ls", "args": ["-l"]}, "deny"),
+        ({"command": "git", "args": [1]}, "deny"),
+    ):
+        assert policy.decide("shell", arguments).decision == decision, arguments
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ruff check -o x",
+        "ruff check --output-file=x",
+        "ruff format --cache-dir /x",
+        "pytest --log-file=x",
+        "pytest --pdbcls=a:B",
+        "find . -d*",
+    ],
+)
+def test_a_star_does_not_stand_for_what_writes_or_runs_something(tmp_path: Path, command: str) -> None:
+    rules = '[[allow]]\ntool = "shell"\ncommand = ["ruff check *", "ruff format *", "pytest *", "find *"]\n'
+    policy = Policy.parse(f'version = 1\nname = "p"\n{rules}', root=tmp_path)
+    assert policy.decide("shell", {"command": command}).decision == "deny"

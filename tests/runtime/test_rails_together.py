@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from helpers import agent_playing, limits
-from interlock import Agent, AgentRunConfig, Outcome, Suspended, extension
+from interlock import Agent, AgentRunConfig, Outcome, Suspended
 from interlock.extensions.base import CallNext, RunContext, ToolInvocation
 from interlock.extensions.budget import Budget
 from interlock.extensions.dryrun import DryRun
 from interlock.extensions.secrets import RedactSecrets
+from interlock.extensions.urlguard import UrlGuard
 from interlock.messages import ToolMessage
 from interlock.records import HandlerStarted
 from interlock.testing import ScriptedModel, call, calls, text
@@ -77,16 +78,16 @@ def test_a_fork_has_spent_what_its_source_had_spent_at_that_row() -> None:
 def test_a_call_that_waits_with_a_redacted_argument_and_a_reserved_share_is_paid_once_or_given_back(tmp_path: Path) -> None:
     """Its process still there: it runs as it was meant. Another one: nobody knows the arguments, it is not run, and the share is back."""
 
-    @extension(priority=890)
-    async def ask(context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
-        return await call_next() if context.answer else Suspended("pay?")
+    class Ask(UrlGuard):  # further in than the budget
+        async def on_tool_call(self, context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
+            return await call_next() if context.answer else Suspended("pay?")
 
     async def agent(*steps: Any) -> Agent:
         return await Agent.create(
             ScriptedModel(list(steps)),
             config=AgentRunConfig(session_id="s"),
             tools=[pay],
-            extensions=[*rails(), ask],
+            extensions=[*rails(), Ask()],
             journal=f"sqlite:///{tmp_path / 'agent.db'}",
         )
 

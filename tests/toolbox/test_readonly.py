@@ -11,7 +11,7 @@ import pytest
 from interlock import Agent, Tool, ToolFailure, UsageError
 from interlock.messages import ToolMessage, text_of
 from interlock.testing import ScriptedModel, call, calls, text
-from interlock.toolbox import readonly
+from interlock.toolbox import reading, searching
 from interlock.toolbox.readonly import readonly_tools
 
 
@@ -49,7 +49,7 @@ def test_directories_that_tools_write_are_listed_and_not_entered(root: Path, too
 
 
 def test_a_listing_is_bounded(root: Path, tools: dict[str, Tool], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readonly, "ENTRIES_MAX", 2)
+    monkeypatch.setattr(reading, "ENTRIES_MAX", 2)
     lines = tools["list_files"]().splitlines()
     assert len(lines) == 3
     assert "only the first 2" in lines[-1]
@@ -82,12 +82,13 @@ def test_a_search_names_file_and_line(tools: dict[str, Tool]) -> None:
 
 
 def test_a_search_is_bounded(root: Path, tools: dict[str, Tool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "found_ripgrep", lambda: None)  # which looks into fewer files, and so stops later
     (root / "many.txt").write_text("hit\n" * 500)
     assert len(tools["search_text"]("hit").splitlines()) == 201
-    monkeypatch.setattr(readonly, "SEARCHED_FILES_MAX", 1)
+    monkeypatch.setattr(searching, "SEARCHED_FILES_MAX", 1)
     assert "stopped early" in tools["search_text"]("two")
-    monkeypatch.setattr(readonly, "SEARCHED_FILES_MAX", 100)
-    monkeypatch.setattr(readonly, "SEARCHED_BYTES_MAX", 0)
+    monkeypatch.setattr(searching, "SEARCHED_FILES_MAX", 100)
+    monkeypatch.setattr(searching, "SEARCHED_BYTES_MAX", 0)
     assert "stopped early" in tools["search_text"]("two")
 
 

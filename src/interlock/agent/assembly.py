@@ -6,19 +6,18 @@ import hashlib
 import inspect
 import logging
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from ..driver.reopening import DRY_RUN
 from ..driver.setup import Parts
 from ..errors import UsageError
-from ..extensions.approvals import Approvals
 from ..extensions.base import AgentExtension
 from ..extensions.coerce import CoerceArguments
-from ..extensions.dryrun import DryRun
-from ..extensions.hooks import CommandHook
-from ..extensions.permissions import Permissions
 from ..extensions.runtime_tools import RuntimeTools
 from ..extensions.toollog import ToolLog
 from ..extensions.urlguard import UrlGuard
@@ -31,11 +30,29 @@ from ..tools.output import OutputType
 from ..tools.workers import WorkerPool
 from .prices import price_of
 
+if TYPE_CHECKING:
+    from ..extensions.hooks import CommandHook
+    from ..extensions.permissions import Permissions
+
 DEFAULTS: tuple[type[AgentExtension], ...] = (ToolLog, CoerceArguments, RuntimeTools, UrlGuard)
-GUARDS: tuple[type[AgentExtension], ...] = (Approvals, CommandHook, DryRun, Permissions)
-"""What may stand from ``USERS_BELOW`` on, and nowhere else: further out, a layer could change what was allowed."""
+GUARDS = {
+    "Approvals": "approvals",
+    "AskUser": "ask_user",
+    "Budget": "budget",
+    "CommandHook": "hooks",
+    "DryRun": "dryrun",
+    "Permissions": "permissions",
+}
+"""What may stand from ``USERS_BELOW`` on, and nowhere else: further out, a layer could change what was allowed. By class, its module in
+``extensions``. (``AskUser`` answers its tool itself, so what forbids that must stand outside it.)"""
 USERS_BELOW = 900
 """Priorities from here on are the runtime's own: what guards must see the bytes that run."""
+
+
+def _kinds(*names: str) -> tuple[type[Any], ...]:
+    """The classes of these guards, as far as they are loaded: no extension is of a class that is not. (To load them all takes 30 ms.)"""
+    modules = ((name, sys.modules.get(f"{AgentExtension.__module__.rpartition('.')[0]}.{GUARDS[name]}")) for name in names)
+    return tuple(getattr(module, name) for name, module in modules if module is not None)
 
 
 def assemble(
@@ -55,19 +72,20 @@ def assemble(
     unwanted = list(_iterable(without, "without"))
     onion = _onion(list(_iterable(extensions, "extensions")), unwanted)
     named, brought_by = _tools(_iterable(tools, "tools"), onion)
-    if Approvals not in unwanted:
+    if not any(kind in unwanted for kind in _kinds("Approvals")):
         onion, brought_by = _with_approvals(onion, named, brought_by)
     for hook in onion:
-        if isinstance(hook, CommandHook):
-            _say(hook, named)
+        if isinstance(hook, _kinds("CommandHook")):
+            _say(cast("CommandHook", hook), named)
     form = _output(model, output, named)
     policies: dict[str, str] = {}
     for item in onion:
-        if isinstance(item, Permissions):
-            if item.policy.name in policies:
-                raise UsageError(f"extensions: there are two policies named {item.policy.name!r}")
-            policies[item.policy.name] = item.policy.digest
-            item.announce(named)
+        if isinstance(item, _kinds("Permissions")):
+            held = cast("Permissions", item)
+            if held.policy.name in policies:
+                raise UsageError(f"extensions: there are two policies named {held.policy.name!r}")
+            policies[held.policy.name] = held.policy.digest
+            held.announce(named)
     return Parts(
         model=model,
         extensions=onion,
@@ -78,7 +96,8 @@ def assemble(
         clock=clock,
         fingerprint=_fingerprint(model, named, system_prompt)
         | ({"output": _digest(form.schema)} if form is not None else {})
-        | {f"policy {name}": digest for name, digest in policies.items()},
+        | {f"policy {name}": digest for name, digest in policies.items()}
+        | ({DRY_RUN: "yes"} if any(isinstance(item, _kinds("DryRun")) for item in onion) else {}),
         output=form,
         price=price_of(model) if limits.cost_usd is not None else None,
     )
@@ -100,16 +119,17 @@ def _iterable(value: Any, name: str) -> Iterable[Any]:
 
 
 def _onion(extensions: list[Any], without: list[Any]) -> tuple[AgentExtension, ...]:
+    guards, asking = _kinds(*GUARDS), _kinds("Approvals")
     for item in extensions:
         if not isinstance(item, AgentExtension):
             what = f"the class {item.__name__}; make an instance of it" if isinstance(item, type) else type(item).__name__
             raise UsageError(f"extensions: an AgentExtension is needed, not {what}")
-        guard = isinstance(item, (*DEFAULTS, *GUARDS))
+        guard = isinstance(item, (*DEFAULTS, *guards))
         if not isinstance(item.name, str) or not item.name.isprintable() or not item.name:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"extensions: the name of a {type(item).__name__} must be printable text, not {item.name!r}")
         if isinstance(item.priority, bool) or not isinstance(item.priority, int | float) or math.isnan(item.priority):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"extensions: the priority of {item.name} must be a number, not {item.priority!r}")
-        if isinstance(item, GUARDS) and item.priority != type(item).priority:
+        if isinstance(item, guards) and item.priority != type(item).priority:
             raise UsageError(
                 f"extensions: the priority of {item.name} is {type(item).priority}, not {item.priority}: it must see the arguments that run"
             )
@@ -120,21 +140,24 @@ def _onion(extensions: list[Any], without: list[Any]) -> tuple[AgentExtension, .
     if len({id(item) for item in extensions}) != len(extensions):
         raise UsageError("extensions: the same instance is there twice")
     for item in without:
-        if item not in (*DEFAULTS, Approvals):
-            names = ", ".join(default.__name__ for default in (*DEFAULTS, Approvals))
+        if item not in (*DEFAULTS, *asking):
+            names = ", ".join((*(default.__name__ for default in DEFAULTS), "Approvals"))
             raise UsageError(f"without: {getattr(item, '__name__', item)!r} is none of the default extensions ({names})")
     defaults = [d() for d in DEFAULTS if d not in without and not any(isinstance(item, d) for item in extensions)]
-    # A hook comes before a guard of the same priority: what it edits must be judged.
-    return tuple(sorted((*defaults, *extensions), key=lambda item: (item.priority, not isinstance(item, CommandHook))))
+    hooks, budgets = _kinds("CommandHook"), _kinds("Budget")
+    # A hook comes before the others of its priority: what it edits must be judged. A budget has reserved before a policy asks.
+    return tuple(
+        sorted((*defaults, *extensions), key=lambda item: (item.priority, not isinstance(item, hooks), not isinstance(item, budgets)))
+    )
 
 
 def _with_approvals(
     onion: tuple[AgentExtension, ...], named: dict[str, Tool], brought_by: dict[str, int]
 ) -> tuple[tuple[AgentExtension, ...], dict[str, int]]:
     """A tool that requires approval is asked about although nobody has registered what asks: it would be a trap otherwise."""
-    if not any(tool.traits.requires_approval for tool in named.values()) or any(isinstance(item, Approvals) for item in onion):
+    if not any(tool.traits.requires_approval for tool in named.values()) or any(isinstance(item, _kinds("Approvals")) for item in onion):
         return onion, brought_by
-    added = Approvals()
+    added: AgentExtension = import_module("..extensions.approvals", __package__).Approvals()
     at = next((index for index, item in enumerate(onion) if item.priority > added.priority), len(onion))
     return (*onion[:at], added, *onion[at:]), {name: index + (index >= at) for name, index in brought_by.items()}
 

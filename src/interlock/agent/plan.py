@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from ..driver.reopening import changes, missing_policies, missing_tools
+from ..driver.reopening import changes, lost_dry_run, missing_policies, missing_tools
 from ..driver.setup import Parts
 from ..errors import NothingToResume
 from ..machine import CallProspect, Prospect, fold, prospect
@@ -25,13 +25,15 @@ _THEN = {"model": "Then the model is asked.", "end": "Then the run ends, without
 
 
 class ResumePlan(Struct, frozen=True, kw_only=True):
-    """What ``resume`` would do. missing_tools: without them it is refused. changes: what is different from when the run began, a
+    """What ``resume`` would do. missing_tools, missing_policies,
+    lost_dry_run: why it is refused here. changes: what is different from when the run began, a
     sentence each."""
 
     session_id: str
     run: Prospect
     missing_tools: tuple[str, ...] = ()
     missing_policies: tuple[str, ...] = ()
+    lost_dry_run: bool = False
     changes: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
@@ -45,6 +47,9 @@ class ResumePlan(Struct, frozen=True, kw_only=True):
             return
         if self.missing_tools:  # so nothing of the above happens here, and what else is different does not matter
             yield f"Refused here: this agent does not have {', '.join(self.missing_tools)}. A program that has them can go on."
+            return
+        if self.lost_dry_run:
+            yield "Refused here: the run was begun as a dry run, and this agent would execute what is still open."
             return
         yield _THEN[run.next]
         yield from (f"Different now: {change}." for change in self.changes)
@@ -67,5 +72,6 @@ def plan_of(session_id: str, rows: Sequence[Row], parts: Parts, limits: Limits) 
         run=run,
         missing_tools=missing_tools(state, parts),
         missing_policies=missing_policies(state, parts),
+        lost_dry_run=lost_dry_run(state, parts),
         changes=changes(state, parts, limits),
     )

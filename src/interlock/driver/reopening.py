@@ -23,6 +23,9 @@ _OF_THE_PROCESS = frozenset(
     )
 )
 
+DRY_RUN = "dry run"
+"""The part of a fingerprint that says that no tool is executed."""
+
 logger = logging.getLogger("interlock.driver")
 
 
@@ -38,7 +41,7 @@ def reopen(run: Run) -> None:
 
 def go_on(run: Run) -> None:
     """Say what has changed since the open run was begun, and expire its questions. Raises CommandRefused, and nothing is recorded, if it
-    was begun with a tool that this agent does not have, or under a policy that it does not hold."""
+    was begun with a tool that this agent does not have, under a policy that it does not hold, or as a dry run, which it is not."""
     state, parts = run.session.state, run.parts
     missing = missing_tools(state, parts)
     if missing:
@@ -52,6 +55,11 @@ def go_on(run: Run) -> None:
             f"session {run.session.session_id!r} cannot go on: its run {state.run_id!r} was begun under the policy "
             f"{', '.join(unheld)}, which this agent does not hold. Create the agent with it; or begin a new run, which ends the open one"
         )
+    if lost_dry_run(state, parts):
+        raise CommandRefused(
+            f"session {run.session.session_id!r} cannot go on: its run {state.run_id!r} was begun as a dry run, and this agent would "
+            "execute what is still open. Create the agent with DryRun() (--dry-run); or begin a new run, which ends the open one"
+        )
     for change in changes(state, parts, run.config.limits):
         logger.warning("session %s goes on, but not as its run was begun: %s", run.session.session_id, change)
     for record in expired(state, parts.clock()):  # nobody answered: a denial
@@ -61,6 +69,11 @@ def go_on(run: Run) -> None:
 def missing_policies(state: State, parts: Parts) -> tuple[str, ...]:
     """The policies that the open run was begun under and that this agent does not hold, by name."""
     return tuple(part.removeprefix("policy ") for part in state.fingerprint if part.startswith("policy ") and part not in parts.fingerprint)
+
+
+def lost_dry_run(state: State, parts: Parts) -> bool:
+    """Whether the open run was begun as a dry run and this agent would execute its calls."""
+    return DRY_RUN in state.fingerprint and DRY_RUN not in parts.fingerprint
 
 
 def missing_tools(state: State, parts: Parts) -> tuple[str, ...]:

@@ -151,6 +151,10 @@ class LiveSession:
         except UsageError:
             return "(withheld: it could not be redacted)"
 
+    def lasting(self, scopes: tuple[Scope, ...], arguments: str) -> tuple[Scope, ...]:
+        """``scopes`` without "always", if a redaction takes something out of ``arguments``: a file would keep what no record may have."""
+        return scopes if self.said(arguments) == arguments else tuple[Scope, ...](scope for scope in scopes if scope != "always")
+
     def digest(self, key: str, arguments: str) -> str:
         """What binds an answer to the exact ``arguments`` of the call ``key``: their SHA-256, as hexadecimal digits."""
         salt = b"" if self._redactor is None else self._redactor.salt(key)

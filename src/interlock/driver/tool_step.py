@@ -332,7 +332,7 @@ class ToolStep:
             digest=digest,
             arguments=clean(arguments),
             expires_at=None if latched.expires_s is None else self.run.parts.clock() + latched.expires_s,
-            scopes=latched.scopes,
+            scopes=session.lasting(latched.scopes, arguments),
             asked_by=clean(self._chain.asked_by),
         )
         record = session.commit(record)

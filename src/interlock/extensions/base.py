@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -80,7 +81,7 @@ class ToolInvocation:
     ``original_arguments`` is what the model asked for, read-only. ``id`` and ``name`` are fixed.
     """
 
-    __slots__ = ("_arguments", "_id", "_key", "_name", "_text", "_tool")
+    __slots__ = ("_arguments", "_id", "_key", "_name", "_sealed", "_text", "_tool")
 
     def __init__(self, call: ToolCall, *, key: str, tool: Tool, edited: str | None = None) -> None:
         self._id = call.id
@@ -89,6 +90,7 @@ class ToolInvocation:
         self._arguments = parse_arguments(call.arguments if edited is None else edited)
         self._key = key
         self._tool = tool
+        self._sealed = False
 
     @property
     def id(self) -> str:
@@ -124,13 +126,22 @@ class ToolInvocation:
     @property
     def arguments(self) -> dict[str, Any]:
         """This call's own dictionary, as decoded from JSON and edited so far; what the handler gets is validated from it."""
-        return self._arguments
+        return copy.deepcopy(self._arguments) if self._sealed else self._arguments
 
     @arguments.setter
     def arguments(self, value: object) -> None:
         if not isinstance(value, dict):
             raise UsageError(f"call.arguments must be a dict, not {type(value).__name__}")
+        if self._sealed:
+            raise UsageError(f"the arguments of {self._name} are being checked, or were: they are not changed any more")
         self._arguments = cast("dict[str, Any]", value)
+
+    def seal(self) -> None:
+        """From now on nobody changes the arguments, in whatever task and whoever holds a part of them: a policy does so before it checks
+        them. ``arguments`` is a copy each time; to assign is a UsageError. Raises what cannot be copied."""
+        if not self._sealed:
+            self._arguments = copy.deepcopy(self._arguments)
+            self._sealed = True
 
     @property
     def original_arguments(self) -> MappingProxyType[str, Any]:

@@ -40,10 +40,10 @@ class Budget(AgentExtension):
     Each call reserves its share before it goes on, in the journal, so parallel calls cannot pass together, and a crash or another process
     changes nothing. It is given back if the call had no effect (it was vetoed further in, denied, or its handler says so); a call whose
     effect is unknown has spent it. An argument that is no number, or a negative one, is a veto.
-    Priority 880: inside your other layers, so that it sees what they have edited. Raises UsageError.
+    Its place is inside your layers and hooks, so that it sees what they have edited, and outside a policy. Raises UsageError.
     """
 
-    priority = 880
+    priority = 900
 
     def __init__(
         self,

@@ -12,8 +12,8 @@ class DryRun(AgentExtension):
     """Lies further in than every other layer, and answers each call instead of its handler: every guard is asked, and nothing is done.
 
     The answer says so, to the model and to the person, with the arguments that would have run, after strict validation; effect
-    ``none``, decided by ``DryRun``. What a layer does itself, instead of leaving it to a handler, is done all the same. Resuming such a
-    session without it runs what is then still open.
+    ``none``, decided by ``DryRun``. What a layer does itself, instead of leaving it to a handler, is done all the same. A run
+    that was begun with it is not gone on with by an agent that does not have it.
     """
 
     priority = 10_000

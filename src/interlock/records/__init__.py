@@ -136,7 +136,7 @@ class RunStarted(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
     """A prompt was accepted. Everything that decides the run's course is recorded with it.
 
     fingerprint: what of the agent may be another when the run is resumed: ``model`` by its name; ``system`` (the prompt) and
-    ``tool NAME`` (name, description, schema) and ``policy NAME`` (its text) by a digest.
+    ``tool NAME`` (name, description, schema) and ``policy NAME`` (its text) by a digest; ``dry run`` where no tool is executed.
     """
 
     run_id: str

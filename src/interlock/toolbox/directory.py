@@ -9,11 +9,11 @@ import weakref
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
 
 from ..errors import ToolFailure, UsageError
 
-__all__ = ["Directory", "Entry"]
+__all__ = ["Directory", "Entry", "reason_of_error", "refused"]
 
 Kind = Literal["file", "directory", "link", "other"]
 
@@ -29,6 +29,9 @@ _REASONS = {
     errno.EPERM: "permission denied",
     errno.ENAMETOOLONG: "the name is too long",
     errno.ENXIO: "it is not a regular file",
+    errno.EISDIR: "it is a directory",
+    errno.ENOSPC: "there is no space left",
+    errno.EROFS: "this file system cannot be written",
 }
 
 
@@ -62,18 +65,59 @@ class Directory:
 
     def read(self, path: str, *, bytes_max: int) -> bytes:
         """The content of a regular file. Raises ToolFailure, also if it is larger than ``bytes_max``."""
+        # A file can grow once its size was asked for, and those of /proc claim to be empty: what counts is what is read.
+        with self.file(path) as file:
+            data = file.read(bytes_max + 1)
+        if len(data) > bytes_max:
+            raise refused(path, f"it is larger than {bytes_max:,} bytes")
+        return data
+
+    @contextmanager
+    def file(self, path: str) -> Generator[BinaryIO]:
+        """A regular file, open for reading. Raises ToolFailure."""
         with self._opened(path, _FILE) as fd:
             status = os.fstat(fd)
             if stat.S_ISDIR(status.st_mode):
-                raise _refused(path, "it is a directory")
+                raise refused(path, "it is a directory")
             if not stat.S_ISREG(status.st_mode):
-                raise _refused(path, "it is not a regular file")
-            # A file can grow between the two calls, and those of /proc claim to be empty: what counts is what is read.
+                raise refused(path, "it is not a regular file")
             with os.fdopen(os.dup(fd), "rb") as file:
-                data = file.read(bytes_max + 1)
-        if len(data) > bytes_max:
-            raise _refused(path, f"it is larger than {bytes_max:,} bytes")
-        return data
+                yield file
+
+    @contextmanager
+    def descriptor(self, path: str) -> Generator[int]:
+        """The descriptor of a directory, valid inside the block. Raises ToolFailure."""
+        with self._opened(path, _STEP) as fd:
+            yield fd
+
+    @contextmanager
+    def parent(self, path: str, *, create: bool = False) -> Generator[tuple[int, str]]:
+        """The descriptor of the directory that ``path`` names something in, valid inside the block, and the name.
+
+        create: make the directories that are missing; if the block raises, those that were made, and are still empty, are gone again.
+        Raises ToolFailure.
+        """
+        if not self._close.alive:
+            raise UsageError("this Directory was closed")
+        *parents, last = [".", *_components(path)]
+        if not parents:
+            raise refused(path, "it is a directory", "write")
+        made: list[tuple[int, str]] = []
+        fd = os.dup(self._fd)
+        try:
+            for name in parents:
+                if create and _make(fd, name, path):
+                    made.append((os.dup(fd), name))
+                fd = _step(fd, name, _STEP, path, "write")
+            yield fd, last
+        except BaseException:
+            for above, name in reversed(made):
+                _remove(above, name)
+            raise
+        finally:
+            for above, _ in made:
+                os.close(above)
+            os.close(fd)
 
     def entries(self, path: str) -> list[Entry]:
         """What a directory holds, sorted by name. Raises ToolFailure."""
@@ -83,7 +127,7 @@ class Directory:
                 with os.scandir(fd) as scan:
                     found = [_entry(f"{prefix}/{item.name}" if prefix else item.name, item) for item in scan]
             except OSError as error:
-                raise _refused(path, _reason(error)) from error
+                raise refused(path, reason_of_error(error)) from error
         return sorted(found)
 
     def walk(self, path: str, *, skip: frozenset[str] = frozenset()) -> Iterator[Entry]:
@@ -116,24 +160,42 @@ class Directory:
             os.close(fd)
 
 
-def _step(fd: int, name: str, flags: int, path: str) -> int:
+def _step(fd: int, name: str, flags: int, path: str, verb: str = "read") -> int:
     """Open ``name`` below ``fd`` and close ``fd``, which stays open if that fails."""
     try:
         inner = os.open(name, flags, dir_fd=fd)
     except (OSError, UnicodeEncodeError) as error:
-        raise _refused(path, _reason(error)) from error
+        raise refused(path, reason_of_error(error), verb) from error
     os.close(fd)
     return inner
 
 
+def _make(fd: int, name: str, path: str) -> bool:
+    """Make the directory, if there is nothing of that name. Whether it was made."""
+    try:
+        os.mkdir(name, dir_fd=fd)
+    except FileExistsError:
+        return False
+    except (OSError, UnicodeEncodeError) as error:
+        raise refused(path, reason_of_error(error), "write") from error
+    return True
+
+
+def _remove(fd: int, name: str) -> None:
+    try:
+        os.rmdir(name, dir_fd=fd)
+    except OSError:  # somebody has put something there
+        pass
+
+
 def _components(path: str) -> list[str]:
     if "\0" in path:
-        raise _refused(path, "a path holds no NUL character")
+        raise refused(path, "a path holds no NUL character")
     if path.startswith("/"):
-        raise _refused(path, "give a path relative to the working directory")
+        raise refused(path, "give a path relative to the working directory")
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise _refused(path, "'..' is not allowed")
+        raise refused(path, "'..' is not allowed")
     return parts
 
 
@@ -150,12 +212,14 @@ def _entry(path: str, item: os.DirEntry[str]) -> Entry:
     return Entry(path, "other", 0)
 
 
-def _reason(error: Exception) -> str:
+def reason_of_error(error: Exception) -> str:
+    """What an error of the operating system means for whoever gave the path."""
     if isinstance(error, OSError):
         return _REASONS.get(error.errno or 0, error.strerror or type(error).__name__)
     return "the name cannot be a file name here"
 
 
-def _refused(path: str, reason: str) -> ToolFailure:
+def refused(path: str, reason: str, verb: str = "read") -> ToolFailure:
+    """A refusal before anything was done, with a path of any length."""
     shown = path if len(path) <= 200 else path[:200] + "..."
-    return ToolFailure(f"cannot read {shown!r}: {reason}", effect="none")
+    return ToolFailure(f"cannot {verb} {shown!r}: {reason}", effect="none")

@@ -113,6 +113,16 @@ async def check_target(
     return tuple(str(found) for found in addresses)
 
 
+async def look_up(target: Target, *, resolve: Resolve | None = None, timeout_s: float = RESOLVE_TIMEOUT_S) -> tuple[str, ...]:
+    """The addresses of a target, public or not: for one that ``check_target`` has allowed by name. Raises UnsafeUrl if it has none."""
+    try:
+        address = parse(target.host)
+    except ValueError as error:
+        raise UnsafeUrl(f"{target.host[:60]!r} is not a proper IP address: {error}") from None
+    found = [address] if address is not None else await _addresses(target.host, resolve or resolve_in_thread, timeout_s)
+    return tuple(str(one) for one in found)
+
+
 def unwrapped(url: str) -> str:
     """``url`` without what clients take off before they read it: whitespace, ``<...>``, ``URL:``."""
     text = url.strip(_STRIPPED)

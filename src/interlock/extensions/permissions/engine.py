@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from .commands import Grant, uncovered
@@ -20,6 +21,7 @@ def decide(
     *,
     original: dict[str, Any] | None = None,
     defaults: dict[str, Any] | None = None,
+    own: tuple[Path, ...] = (),
 ) -> Verdict:
     """See ``Policy.decide``."""
     edited = Facts(tool, arguments, root=policy.root, defaults=defaults)
@@ -31,7 +33,7 @@ def decide(
             if (why := _may_match(rule, facts)) is not None:
                 return Verdict("deny", str(rule), f"{why}{which}", rule.reason)
     for facts, which in sides:
-        if (broken := floor(policy, facts)) is not None:
+        if (broken := floor(policy, facts, own)) is not None:
             return Verdict("deny", f"the safety floor, {broken.name}", f"{broken.why}{which}", broken.reason)
     allowed, why_not = _allowed(policy, edited)
     for rule in policy.ask:

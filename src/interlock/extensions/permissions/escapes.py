@@ -12,6 +12,7 @@ from .script import Word
 
 __all__ = ["ESCAPES", "covered"]
 
+_PYTEST = ("--log-file", "--debug", "--pdbcls", "--pastebin", "--html", "--report-log", "--result-log")
 ESCAPES: dict[str, tuple[str, ...]] = {
     "find": ("-delete", "-fprint", "-fprint0", "-fprintf", "-fls", "-ok", "-okdir"),
     "fd": ("-x", "-X", "--exec", "--exec-batch"),
@@ -47,8 +48,20 @@ ESCAPES: dict[str, tuple[str, ...]] = {
     "test": ("-v", "-R", "-eq", "-ne", "-lt", "-le", "-gt", "-ge"),
     "hostname": ("-F", "-b"),
     "ps": (),
-    "pytest": ("-p", "--pyargs", "-c", "--rootdir", "--confcutdir", "--basetemp", "--junitxml", "--junit-xml", "-o", "--override-ini"),
-    "ruff": ("--config",),
+    "pytest": (
+        "-p",
+        "--pyargs",
+        "-c",
+        "--rootdir",
+        "--confcutdir",
+        "--basetemp",
+        "--junitxml",
+        "--junit-xml",
+        "-o",
+        "--override-ini",
+        *_PYTEST,
+    ),
+    "ruff": ("--config", "-o", "--output-file", "--cache-dir"),
     "sh": ("-c",),
     "bash": ("-c",),
 }
@@ -75,7 +88,7 @@ def covered(words: tuple[Word, ...], *, upto: int) -> bool:
     ended = False
     for word in rest:
         # What is known only when the shell runs may be one of them.
-        if word.dynamic or (word.glob and word.text[:1] in "*?["):
+        if word.dynamic or (word.glob and (word.text[:1] in "*?[" or re.match(r"-[^=]*[*?\[]", word.text))):
             return ended
         if word.text == "--" and name != "find":
             ended = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, cast
 
 from ...errors import ToolFailure, UsageError
 from ...tools import Tool
-from ..approvals import ask
+from ..approvals import Approvals, ask
 from ..base import AgentExtension, CallNext, RunContext, ToolInvocation
 from .policy import Policy, Verdict
 
@@ -57,8 +56,12 @@ class Permissions(AgentExtension):
         name = self.policy.name
         try:
             # What is checked is what runs, whatever others do to the arguments in the meantime.
-            call.arguments = copy.deepcopy(call.arguments)
-            verdict = self.policy.decide(call.name, call.arguments, original=dict(call.original_arguments), defaults=defaults_of(call.tool))
+            call.seal()
+            arguments = call.arguments
+            approvals = context.find(Approvals)
+            own = (approvals.file.path,) if approvals is not None and approvals.file is not None else ()
+            original, defaults = dict(call.original_arguments), defaults_of(call.tool)
+            verdict = self.policy.decide(call.name, arguments, original=original, defaults=defaults, own=own)
         except Exception as error:
             said = f"policy {name!r}: the call could not be checked, and is denied ({type(error).__name__}: {error})"
             raise Denied(said, policy=name) from error

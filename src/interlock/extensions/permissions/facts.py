@@ -22,7 +22,7 @@ PATH_NAMES = re.compile(
     re.IGNORECASE,
 )
 """Arguments with these names hold paths, for a rule whose ``path`` names no argument itself."""
-COMMAND_NAMES = re.compile(r"(?:.*[_-])?(?:command|cmd|shell|argv|bash)", re.IGNORECASE)
+COMMAND_NAMES = re.compile(r"(?:.*[_-])?(?:command|cmd|shell|argv|bash|command[_-]?line|cmd[_-]?line)", re.IGNORECASE)
 """Arguments with these names hold shell commands, for a rule whose ``command`` names no argument, and for the floor."""
 COMMAND_LISTS = re.compile(r"(?:.*[_-])?(?:commands|cmds)", re.IGNORECASE)
 """And with these, several."""
@@ -34,6 +34,8 @@ TEXT_MAX = 1_000_000
 HOSTS_MAX = 256
 # A word is a plain name: no grammar is needed to read it.
 _QUIET = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
+# oldPath is old_path.
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -55,8 +57,8 @@ class Facts:
             item = stack.pop()
             if isinstance(item, dict):
                 for key, value in cast("dict[Any, Any]", item).items():
-                    if isinstance(key, str) and names.fullmatch(key):
-                        yield value
+                    if isinstance(key, str) and (names.fullmatch(key) or names.fullmatch(_HUMP.sub("_", key))):
+                        yield _with_args(item, value) if names is COMMAND_NAMES else value
                     else:
                         stack.append(value)
             elif isinstance(item, list | tuple):
@@ -112,11 +114,19 @@ class Facts:
         key = name or ""
         if key not in self._scripts:
             if name is not None:
-                values = [self.arguments[name]] if name in self.arguments else []
+                values = [_with_args(self.arguments, self.arguments[name])] if name in self.arguments else []
             else:
                 values = [*self.named(COMMAND_NAMES), *(text for value in self.named(COMMAND_LISTS) for text in self.texts(value))]
             self._scripts[key] = tuple(script for value in values for script in _read(value))
         return self._scripts[key]
+
+
+def _with_args(beside: Any, value: Any) -> Any:
+    """``{command: "git", args: ["push"]}`` is one command."""
+    args = beside.get("args") or beside.get("arguments")
+    if not isinstance(value, str) or not args:
+        return value
+    return [value, *args] if isinstance(args, list) else [value, args]
 
 
 def _read(value: Any) -> Iterator[Script]:

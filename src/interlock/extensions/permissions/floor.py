@@ -5,11 +5,13 @@ It is small, and it is no sandbox: it reads what a call says, and cannot see wha
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,6 +58,8 @@ FLOOR: tuple[FloorRule, ...] = (
                 "~/.npmrc",
                 "/etc/shadow",
                 "/etc/gshadow",
+                "/etc/shadow-",
+                "/etc/gshadow-",
                 "/etc/sudoers",
                 "/etc/sudoers.d/**",
             ),
@@ -71,7 +75,12 @@ FLOOR: tuple[FloorRule, ...] = (
         ),
         commands=("crontab *",),
     ),
-    FloorRule("the policy itself", "an agent does not change the rules that it works under", means="the policy's own file"),
+    FloorRule(
+        "the policy itself",
+        "an agent does not change the rules that it works under",
+        paths=("~/.config/interlock/**", "~/Library/Application Support/interlock/**"),
+        means="the policy's own file, and that of Approvals",
+    ),
     FloorRule(
         "erasing everything",
         "a recursive deletion of the root, the home or a system directory",
@@ -109,13 +118,16 @@ _NAMED = {rule.name: rule for rule in FLOOR}
 
 _DOWNLOADS = frozenset({"curl", "wget", "fetch", "aria2c", "http", "https"})
 _PROGRAMS = SHELLS | frozenset(["python", "python2", "python3", "perl", "ruby", "node", "php"])
+_FIND_FIRST = frozenset({"-H", "-L", "-P", "-O0", "-O1", "-O2", "-O3"})
 _DEVICES = re.compile(r"/dev/(?!(?:null|zero|full|random|urandom|stdin|stdout|stderr|tty|fd/[0-9]+|shm/.*|pts/.*|tcp/.*|udp/.*)$).+")
 _WHOLE = re.compile(r"/+|/+\*|/+[^/]+/*(?:\*)?|~[^/]*/*\*?|(?:/+home|/+Users)/+[^/]+/*\*?")
 
 
-def floor(policy: Policy, facts: Facts) -> Broken | None:
-    """The first rule that the call breaks; None if it breaks none. Raises GrammarMissing where a command cannot be read without."""
-    patterns = _patterns(str(facts.root), str(policy.file.absolute()) if policy.file is not None else "", str(Path.home()))
+def floor(policy: Policy, facts: Facts, own: tuple[Path, ...] = ()) -> Broken | None:
+    """The first rule that the call breaks; None if it breaks none. own: further files that are as the policy's own.
+
+    Raises GrammarMissing where a command cannot be read without."""
+    patterns = _patterns(str(facts.root), tuple(str(file.absolute()) for file in (policy.file, *own) if file is not None), str(Path.home()))
     named = [facts.arguments.get(name) for name in named_arguments(policy, facts.tool, PathIs)]
     texts = [*facts.paths, *(text for value in named for text in facts.texts(value))]
     if (broken := _path_in(texts, facts, patterns)) is not None:
@@ -130,10 +142,10 @@ def floor(policy: Policy, facts: Facts) -> Broken | None:
 
 
 @lru_cache(maxsize=64)
-def _patterns(root: str, file: str, home: str) -> tuple[tuple[str, PathPattern], ...]:
+def _patterns(root: str, files: tuple[str, ...], home: str) -> tuple[tuple[str, PathPattern], ...]:
     """home: what ``~`` is; a part of the key."""
     made = [(rule.name, PathPattern(path, Path(root))) for rule in FLOOR for path in rule.paths]
-    return (*made, ("the policy itself", PathPattern(file, Path(root)))) if file else tuple(made)
+    return (*made, *(("the policy itself", PathPattern(file, Path(root))) for file in files))
 
 
 def _path_in(texts: Iterable[object], facts: Facts, patterns: tuple[tuple[str, PathPattern], ...]) -> Broken | None:
@@ -141,6 +153,18 @@ def _path_in(texts: Iterable[object], facts: Facts, patterns: tuple[tuple[str, P
         for name, pattern in patterns:
             if pattern.may_be(facts.readings(text)):
                 return Broken(name, f"it names {text!r}", _NAMED[name].reason)
+    return None
+
+
+def _written_otherwise(simple: Simple, patterns: tuple[tuple[str, PathPattern], ...]) -> Broken | None:
+    """A path that the shell makes of a word with ``*``, ``?``, ``[...]`` or ``{...}``."""
+    targets = [redirect.target for redirect in simple.redirects if redirect.target is not None]
+    for word in (*simple.words, *targets):
+        if "/" in word.text and (word.glob or "{" in word.text):
+            for text in (word.text, word.text.partition("=")[2]):
+                for name, pattern in patterns:
+                    if pattern.may_become(text):
+                        return Broken(name, f"it may name {pattern.text!r}, by {word.text[:100]!r}", _NAMED[name].reason)
     return None
 
 
@@ -153,6 +177,8 @@ def _script(script: Script, facts: Facts, patterns: tuple[tuple[str, PathPattern
         looks_like_path = [word for word in words if "/" in word or word[:1] in "~."]
         if (broken := _path_in(looks_like_path, facts, patterns)) is not None:
             return broken
+        if (hidden := _written_otherwise(simple, patterns)) is not None:
+            return hidden
         for name, test in _TESTS:
             if test(simple):
                 return Broken(name, f"`{' '.join(simple.text.split())[:100]}`", _NAMED[name].reason)
@@ -179,17 +205,20 @@ def _erases(simple: Simple) -> bool:
     if _base(simple) == "rm" and (set("rR") & set(short) or any(len(t) > 3 and "--recursive".startswith(t) for t in texts)):
         return any(_everything(word.text, dynamic=word.dynamic) for word in simple.words[1:] if not word.text.startswith("-"))
     if _base(simple) == "find" and "-delete" in texts:
-        return any(_everything(word.text, dynamic=word.dynamic) for word in simple.words[1:2])
+        # Its own options may come first, then several places; what follows the first test is none.
+        places = takewhile(lambda word: not word.text.startswith(("-", "(", "!")) or word.text in _FIND_FIRST, simple.words[1:])
+        return any(_everything(word.text, dynamic=word.dynamic) for word in places)
     return False
 
 
 def _everything(text: str, *, dynamic: bool) -> bool:
-    if dynamic:
+    home = os.path.expanduser("~")
+    if dynamic and "{" not in text and not text.startswith(home):
         return text in ("", "/", "/*", "*")
     if not text.startswith(("/", "~")):
         return False
     bare = posixpath.normpath(text) if not text.endswith("*") else posixpath.normpath(text[:-1] or "/") + "/*"
-    return _WHOLE.fullmatch(re.sub("^/+", "/", bare)) is not None
+    return bare in (home, f"{home}/*") or _WHOLE.fullmatch(re.sub("^/+", "/", bare)) is not None
 
 
 def _overwrites(simple: Simple) -> bool:

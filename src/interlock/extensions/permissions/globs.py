@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from functools import cache
 
-__all__ = ["glob_covers", "glob_regex", "path_regex"]
+__all__ = ["braces_expanded", "glob_covers", "glob_regex", "path_regex"]
+
+
+BRACES_MAX = 100
+_BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 @cache
@@ -41,3 +45,20 @@ def glob_covers(wide: str, narrow: str) -> bool:
     if "*" not in narrow and "?" not in narrow:
         return glob_regex(wide).fullmatch(narrow) is not None
     return wide.endswith("*") and not set("*?") & set(wide[:-1]) and re.split(r"[*?]", narrow)[0].startswith(wide[:-1])
+
+
+def braces_expanded(word: str) -> list[str] | None:
+    """The words that a shell makes of ``{a,b}``; a row such as ``{1..9}`` becomes ``*``. None for more than ``BRACES_MAX``."""
+    done, open_ = list[str](), [word]
+    while open_:
+        text = open_.pop()
+        found = _BRACES.search(text)
+        if found is None:
+            done.append(text)
+        elif "," in found[1]:
+            open_ += [text[: found.start()] + each + text[found.end() :] for each in found[1].split(",")]
+        else:
+            open_.append(text[: found.start()] + ("*" if ".." in found[1] else found[1]) + text[found.end() :])
+        if len(done) + len(open_) > BRACES_MAX:
+            return None
+    return done

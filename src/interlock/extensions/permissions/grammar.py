@@ -20,11 +20,13 @@ __all__ = [
     "GLOB",
     "KEYWORDS",
     "LINE_JOINED",
+    "LOOP_NAME",
     "LOOSE",
     "MOVES",
     "NAME",
     "NUMERIC_TESTS",
     "REDIRECTS",
+    "SETS_NAME",
     "SUM",
     "WORDS",
     "GrammarMissing",
@@ -72,12 +74,16 @@ def braces(text: str) -> bool:
 
 # A backslash and a line break vanish for the shell, and end a word for the grammar.
 LINE_JOINED = re.compile(r"\S\\\n\S")
+# {PATH}>file sets PATH to a number.
+SETS_NAME = re.compile(r"(?<!\$)\{[^\s{}$]+\}[<>]")
 BLANK = re.compile(rb"(?:[ \t\n]|\\\n)*")
 ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 # What an unquoted word cannot hold as it is.
 LOOSE = re.compile(r"[\s;|&<>()`$\"']")
 # What a shell expands inside double quotes and here-documents.
 EXPANDS = re.compile(r"(?:\\.)|(\$[A-Za-z0-9_{(\[@*#?$!-]|`)", re.DOTALL)
+# No program looks at a variable of the environment with such a name, proxies aside.
+LOOP_NAME = re.compile(r"(?!.*_proxy$)[a-z_][a-z0-9_]*|[A-Z]")
 GLOB = re.compile(r"[*?\[]")
 NAME = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])")
 EXPANSION = re.compile(

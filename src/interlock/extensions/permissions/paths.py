@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .globs import path_regex
+from .globs import braces_expanded, glob_regex, path_regex
 
 __all__ = ["PATH_MAX", "PathPattern", "readings_of"]
 
@@ -66,6 +66,21 @@ class PathPattern:
         whole = posixpath.normpath(posixpath.join(str(self.root), path))
         return _is(self._given, whole) and _is(self._real, os.path.realpath(whole))
 
+    def may_become(self, word: str) -> bool:
+        """Whether a shell may make one of these paths of ``word``, which has ``*``, ``?``, ``[...]`` or ``{...}`` in it."""
+        texts = braces_expanded(word)
+        if texts is None:
+            return True
+        mine = posixpath.join(str(self.root), os.path.expanduser(self.text)).split("/")
+        below = mine[-1] == "**"
+        mine = [_fold(part) for part in mine[: len(mine) - below]]
+        for text in texts:
+            whole = posixpath.normpath(posixpath.join(str(self.root), os.path.expanduser(text)))
+            parts = _fold(re.sub(r"\[[^]/]*\]", "?", whole)).split("/")
+            if (len(parts) >= len(mine) if below else len(parts) == len(mine)) and all(map(_meet, parts, mine)):
+                return True
+        return False
+
     def may_be(self, readings: frozenset[str] | None) -> bool:
         """Widely: whether one of the readings of a path (see ``readings_of``) matches, upper and lower case alike."""
         given, real = self._folded
@@ -102,3 +117,15 @@ def _literal_head(pattern: str) -> tuple[str, str]:
 
 def _fold(text: str) -> str:
     return unicodedata.normalize("NFC", text).casefold()
+
+
+def _meet(word: str, part: str) -> bool:
+    """Whether a shell may make ``part`` of ``word``: a wildcard never stands for the dot that a name begins with."""
+    if part[:1] == "." and word[:1] in ("*", "?"):
+        return False
+    if not set("*?") & set(part):
+        return glob_regex(word).fullmatch(part) is not None
+    if not set("*?") & set(word):
+        return glob_regex(part).fullmatch(word) is not None
+    one, other = (re.split(r"[*?]", text)[0] for text in (word, part))
+    return one.startswith(other) or other.startswith(one)

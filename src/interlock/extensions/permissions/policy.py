@@ -109,15 +109,17 @@ class Policy:
         *,
         original: dict[str, Any] | None = None,
         defaults: dict[str, Any] | None = None,
+        own: tuple[Path, ...] = (),
     ) -> Verdict:
         """What the policy says of a call. Looks at links in paths; runs nothing.
 
         arguments: those that would run. original: what the model asked for, if that was something else. defaults: what arguments that
-        are not given are. Raises whatever goes wrong, which is a denial for whoever asks.
+        are not given are. own: files that no call may name, as the policy's own.
+        Raises whatever goes wrong, which is a denial for whoever asks.
         """
         from .engine import decide
 
-        return decide(self, tool, arguments, original=original, defaults=defaults)
+        return decide(self, tool, arguments, original=original, defaults=defaults, own=own)
 
     def rules(self) -> tuple[Rule, ...]:
         """Every rule, strongest first."""

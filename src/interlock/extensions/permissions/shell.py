@@ -6,6 +6,7 @@ no blank, and an expansion inside text that the grammar took for plain are probl
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Callable
@@ -50,6 +51,8 @@ def read_script(text: str) -> Script:
         return _unread(f"more than {COMMANDS_MAX} commands", text)
     if grammar.LINE_JOINED.search(text):
         reading.problem("a line that is continued in the middle of a word")
+    if grammar.SETS_NAME.search(text):
+        reading.problems.append("a redirection that sets a variable")
     features = frozenset(reading.features)
     moved = any(command.name.text in grammar.MOVES or command.name.dynamic for command in reading.commands)
     commands = tuple(replace(command, features=features, moved=moved) for command in reading.commands)
@@ -106,6 +109,8 @@ class _Reading:
             handler(self, node)
         elif kind in grammar.CONTROL or node.is_error:
             before = len(self.commands)
+            if kind == "for_statement":
+                self._loops(node)
             for child in self._children(node):
                 self._part(node, child)
             if kind == "function_definition":
@@ -118,6 +123,12 @@ class _Reading:
         elif kind != "comment" and grammar.EXPANDS.search(self.text(node)):
             self.problem(f"an expansion in a pattern: {self.text(node)[:80]!r}")
 
+    def _loops(self, node: Node) -> None:
+        """``for PATH in src`` sets PATH for what is in the loop: but for the names that loops have, that is an assignment like others."""
+        name = next((self.text(child) for child in node.named_children if child.type == "variable_name"), "")
+        if not grammar.LOOP_NAME.fullmatch(name):
+            self.commands.append(Simple((), self.text(node), ((name, Word("", dynamic=True)),)))
+
     def _part(self, parent: Node, child: Node) -> None:
         if child.is_named or child.is_error:
             self.block(child)
@@ -129,9 +140,7 @@ class _Reading:
     def command(self, node: Node) -> None:
         if len(self.commands) >= COMMANDS_MAX:
             raise OverflowError
-        words: list[Word] = []
-        assignments: list[tuple[str, Word]] = []
-        redirects: list[Redirect] = []
+        words, assignments, redirects = list[Word](), list[tuple[str, Word]](), list[Redirect]()
         for child in self._children(node):
             if child.type == "command_name":
                 words += [self.word(inner) for inner in self._children(child)]
@@ -323,7 +332,7 @@ class _Reading:
             self._inside(node)
         elif kind not in ("regex", "extglob_pattern", "heredoc_start"):
             self.problem(f"syntax that is not read here ({kind}): {text[:80]!r}")
-        return Word("", dynamic=True)
+        return Word(os.path.expanduser("~") if text in ("$HOME", "${HOME}") else "", dynamic=True)
 
     def _plain(self, text: str) -> Word:
         bare = grammar.ESCAPED.sub("", text)
@@ -343,16 +352,17 @@ class _Reading:
         end = node.end_byte if within else node.end_byte - 1
         spans = [child for child in node.named_children if child.type not in ("string_content", "heredoc_content", "heredoc_body")]
         pieces: list[str] = []
+        values: list[str] = []
         for child in spans:
             pieces.append(self.source[at : child.start_byte].decode("utf-8", "replace"))
-            self.word(child)
+            values += [pieces[-1], self.word(child).text]
             dynamic, at = True, child.end_byte
         pieces.append(self.source[at:end].decode("utf-8", "replace"))
         for piece in pieces:
             if any(match[1] for match in grammar.EXPANDS.finditer(piece)):
                 self.problem(f"an expansion that the grammar takes for text: {piece[:80]!r}")
         if made is not None:
-            made.extend(pieces)
+            made.extend((*values, pieces[-1]))
         return dynamic
 
     def _joined(self, node: Node) -> Word:

@@ -13,7 +13,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ... import __version__
-from .base import Factory, Journal, Json, Model, PolicyFile, SessionId, app, config_app, examples, perform, permissions_app, sessions_like
+from .base import (
+    DryRun,
+    Factory,
+    Journal,
+    Json,
+    Model,
+    PolicyFile,
+    SessionId,
+    ToolSet,
+    app,
+    config_app,
+    examples,
+    perform,
+    permissions_app,
+    sessions_like,
+)
 from .guards import permissions_check, permissions_explain, permissions_show
 from .history import fork, replay
 from .waiting import answer, resume
@@ -59,6 +74,7 @@ def root(
         'interlock run --session chat-42 --deadline 5m "Go on."',
         'interlock run --json "What is in this directory?"',
         'interlock run --policy review.toml "What is in this directory?"',
+        'interlock run --tools coding --policy coding.toml "Make the tests pass."',
     )
 )
 def run(
@@ -76,11 +92,12 @@ def run(
         str | None, typer.Option(metavar="TEXT", help="What the model is told first, in place of Interlock's own words.")
     ] = None,
     agent: Factory = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask every guard, and execute no tool.")] = False,
+    dry_run: DryRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="One event per line, as JSON.")] = False,
     policy: PolicyFile = None,
+    tools: ToolSet = None,
 ) -> None:
-    """Run a prompt with read-only tools for the working directory, or with an agent of yours.
+    """Run a prompt with ready-made tools for the working directory, or with an agent of yours. Unless --tools says more, they only read.
 
     On a terminal a call that needs somebody's word is asked about at once. Text goes to stdout, everything else to stderr. Exit codes:
     0 answered, 1 error, 2 usage, 3 refused (busy session), 4 provider, 5 journal, 10 incomplete, 11 refused by the model, 12 limit, 13
@@ -94,7 +111,16 @@ def run(
 
         return run_prompt(RunOptions(prompt=prompt, session=session, as_json=as_json, agent=agent, dry_run=dry_run), settings)
 
-    perform(command, model=model, journal=journal, policy=policy, system=system, limits__requests=max_requests, limits__deadline_s=deadline)
+    perform(
+        command,
+        model=model,
+        journal=journal,
+        policy=policy,
+        tools=tools,
+        system=system,
+        limits__requests=max_requests,
+        limits__deadline_s=deadline,
+    )
 
 
 app.command(

@@ -53,6 +53,9 @@ def sessions_like(incomplete: str) -> Iterable[str]:
 
 Model = Annotated[str | None, typer.Option(metavar="SPEC", help="openai:NAME, ..., or auto; see interlock models. [env: INTERLOCK_MODEL]")]
 PolicyFile = Annotated[str | None, typer.Option("--policy", metavar="FILE", help="What tools may do. [env: INTERLOCK_POLICY]")]
+ToolSet = Annotated[
+    str | None, typer.Option("--tools", metavar="SET", help="readonly; or coding: change files, run commands. [env: INTERLOCK_TOOLS]")
+]
 Journal = Annotated[str | None, typer.Option(metavar="URL", help="Where sessions are kept, as a URL. [env: INTERLOCK_JOURNAL]")]
 Factory = Annotated[
     str | None,
@@ -60,6 +63,7 @@ Factory = Annotated[
         "--agent", metavar="MODULE:FUNCTION", help="Your own agent: what makes it, in a module or a file.py. It is imported and run."
     ),
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Ask every guard, and execute no tool.")]
 SessionId = Annotated[
     str | None, typer.Argument(help="A session, or the beginning of its id; the newest if left out.", autocompletion=sessions_like)
 ]

@@ -66,7 +66,7 @@ class Display:
             case ToolProgress():
                 self._tool(" ", "", str(event.data), style="dim")
             case ToolSuspended():
-                self.notice(f"? {event.call.name}: {event.question}", style="yellow")
+                self.notice(f"? {visible(event.call.name)}: {visible(event.question)}", style="yellow")
             case StreamRestarted():
                 self._withdrawn(event.reason)
             case RecoveryStarted():
@@ -145,7 +145,7 @@ class Display:
         self._end_text()
         self.notice(f"{outcome_words(result.outcome.value, result.reason)}: there is no answer", style="bold red")
         for question in result.questions:
-            self.notice(f"? {question.text}", style="yellow")
+            self.notice(f"? {visible(question.text)}", style="yellow")
         if result.text and not self._live:
             self.notice(result.text)
 
@@ -156,4 +156,5 @@ class _Notices(logging.Handler):
         self._display = display
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._display.notice(f"! {record.getMessage()}", style="yellow")
+        # A veto says what the call was about: a person must see all of it.
+        self._display.notice("! " + "\n".join(map(visible, record.getMessage().splitlines())), style="yellow")

@@ -6,7 +6,6 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ... import __version__
@@ -14,13 +13,12 @@ from ...agent.models import Vendor, model_of, vendors
 from ...errors import InterlockError, UsageError
 from ...journal import SQLiteJournal, open_journal
 from ...journal.health import health
-from ...toolbox.readonly import readonly_tools
 from ..finding import AUTO, Server, at_once, auto_model, find_servers, look_at
 from .jsonl import write_line
 from .layers import order
 from .models import key_state
 from .permissions import guards
-from .run import hooks_of
+from .run import hooks_of, the_tools
 from .settings import Settings
 from .text import console, printable
 
@@ -81,7 +79,7 @@ def _checks() -> Iterator[Check]:
 
 def _guards(settings: Settings) -> Iterator[Check]:
     """The policies, the hooks, what was allowed for good, and the layers in their order."""
-    names = [tool.name for tool in readonly_tools(Path.cwd())]
+    names = the_tools(settings).names
     for hook in hooks_of(settings):
         sentence, wrong = hook.look(names)
         yield Check("hooks", "broken" if wrong else "ok", sentence)

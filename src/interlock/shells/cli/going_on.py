@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,11 +15,10 @@ from ...extensions.runtime_tools import RuntimeTools
 from ...journal.transcript import Transcript
 from ...machine import fold
 from ...records import SCOPES, Question, Row
-from ...toolbox.readonly import readonly_tools
 from ..interrupts import run_interruptible
 from .asking import shown_question, verbs
 from .jsonl import write_line
-from .run import AgentSource, Begin, play
+from .run import AgentSource, Begin, play, same_again, the_tools
 from .settings import Settings
 from .store import info_of, rows_of
 from .text import console, printable
@@ -58,19 +56,19 @@ class Given:
         return Allow() if self.allow else self.text
 
 
-def resumed(settings: Settings, name: str, *, as_json: bool, agent: str | None = None) -> int:
+def resumed(settings: Settings, name: str, *, as_json: bool, agent: str | None = None, dry_run: bool = False) -> int:
     """Go on with the open run of the session ``name``. agent: as ``--agent`` has it."""
     info = info_of(settings, name)
     begin: Begin = lambda session: session.stream_resume()  # noqa: E731
-    return play(lambda: begin, settings, session=info.session_id, as_json=as_json, agent=agent, known=True)
+    return play(lambda: begin, settings, session=info.session_id, as_json=as_json, agent=agent, known=True, dry_run=dry_run)
 
 
-def explained(settings: Settings, name: str, *, as_json: bool, agent: str | None = None) -> int:
+def explained(settings: Settings, name: str, *, as_json: bool, agent: str | None = None, dry_run: bool = False) -> int:
     """What a resume would do, without doing it."""
     info = info_of(settings, name)
     if info.state == "running":
         raise CommandRefused(f"session {info.session_id} is running: there is nothing to resume")
-    source = AgentSource.of(settings, agent, _silent, create=False)
+    source = AgentSource.of(settings, agent, _silent, create=False, dry_run=dry_run)
 
     async def plan() -> ResumePlan:
         async with await source.make(info.session_id, say=_silent) as made:
@@ -90,7 +88,9 @@ def _silent(text: str, *, style: str = "") -> None:
     """Where only the plan is wanted."""
 
 
-def answered(settings: Settings, name: str, question: str | None, given: Given, *, as_json: bool, agent: str | None = None) -> int:
+def answered(
+    settings: Settings, name: str, question: str | None, given: Given, *, as_json: bool, agent: str | None = None, dry_run: bool = False
+) -> int:
     """Give the answer and go on; without one, show what is asked."""
     answer = given.answer()
     info, rows = rows_of(settings, name)
@@ -101,7 +101,9 @@ def answered(settings: Settings, name: str, question: str | None, given: Given, 
     if answer is None:
         if question is not None and not (asked := [one for one in asked if one.id == question]):
             raise CommandRefused(f"session {info.session_id} does not ask {question!r}; without --question you see what it asks")
-        _show(info.session_id, asked, [] if agent else _foreign(rows), agent, as_json=as_json)
+        foreign = [] if agent else _foreign(rows, settings)
+        shown_agent = agent or ("MODULE:FACTORY" if foreign else None)
+        _show(info.session_id, asked, foreign, same_again(settings, shown_agent, dry_run=dry_run), as_json=as_json)
         return 0
     if question is None and len(asked) > 1:
         raise UsageError(f"several questions are open; say which: --question {' or --question '.join(one.id for one in asked)}")
@@ -110,16 +112,16 @@ def answered(settings: Settings, name: str, question: str | None, given: Given, 
     def begin() -> Begin:
         return lambda session: session.stream_answer(id, answer)
 
-    return play(begin, settings, session=info.session_id, as_json=as_json, agent=agent, known=True)
+    return play(begin, settings, session=info.session_id, as_json=as_json, agent=agent, known=True, dry_run=dry_run)
 
 
-def _foreign(rows: list[Row]) -> list[str]:
+def _foreign(rows: list[Row], settings: Settings) -> list[str]:
     """The tools of the open run that the command line does not have: such a run goes on only in the program that has them."""
-    ours = {tool.name for tool in (*readonly_tools(Path.cwd()), *RuntimeTools().tools())}
+    ours = {tool.name for tool in RuntimeTools().tools()} | {*the_tools(settings).names}
     return [name for name in fold(row.record for row in rows).traits if name not in ours]
 
 
-def _show(session: str, asked: list[Question], foreign: list[str], agent: str | None, *, as_json: bool) -> None:
+def _show(session: str, asked: list[Question], foreign: list[str], options: str, *, as_json: bool) -> None:
     out = console()
     for one in asked:
         if as_json:
@@ -127,8 +129,7 @@ def _show(session: str, asked: list[Question], foreign: list[str], agent: str | 
             continue
         for line, style in shown_question(one, full=True):
             out.print(line, highlight=False, markup=False, style=style)
-        whose = f" --agent {agent}" if agent else " --agent MODULE:FACTORY" if foreign else ""
-        how = f"interlock answer {session}{whose} --question {one.id} {verbs(one)}"
+        how = f"interlock answer {session}{options} --question {one.id} {verbs(one)}"
         if foreign:
             how += f"\n  in the program that has {', '.join(foreign)}: await agent.answer({one.id!r}, True)"
         out.print(printable(f"  {how}"), highlight=False, markup=False, style="dim")

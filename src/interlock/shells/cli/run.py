@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import stat
 import sys
 import uuid
@@ -20,10 +21,10 @@ from ...extensions.approvals import Approvals
 from ...extensions.dryrun import DryRun
 from ...extensions.hooks import CommandHook
 from ...extensions.permissions import Permissions
+from ...extensions.toolsets import Toolset, toolset
 from ...messages import clean
 from ...model import Model
 from ...records import Outcome, RunResult
-from ...toolbox.readonly import readonly_tools
 from ..finding import AUTO, auto_model
 from ..interrupts import INTERRUPTED, run_interruptible
 from .asking import Asker, verbs
@@ -35,7 +36,7 @@ from .permissions import guards
 from .settings import Settings, seconds
 from .text import counted
 
-__all__ = ["AgentSource", "Begin", "RunOptions", "hooks_of", "play", "run", "run_config", "the_model"]
+__all__ = ["AgentSource", "Begin", "RunOptions", "hooks_of", "play", "run", "run_config", "same_again", "the_model", "the_tools"]
 
 Begin = Callable[[Session], AsyncGenerator[Event, None]]
 """What is to be done with the session."""
@@ -44,6 +45,12 @@ STDIN_BYTES_MAX = 1024 * 1024
 SYSTEM_PROMPT = (
     "You answer questions about the working directory and about what the user gives you. "
     "You can list, read and search its files; you cannot change anything. Say so if a question needs more than that."
+)
+
+CODING_PROMPT = (
+    "You work on the project in the working directory. You can list, read, search, write and edit its files and run commands there. "
+    "Read before you change, change no more than what was asked for, and run the project's own tests before you say that it is done. "
+    "What you may do is decided by a policy and by the user: if something is denied, do not look for a way around it."
 )
 
 
@@ -85,14 +92,15 @@ def play(
     On a terminal what the run asks meanwhile is asked there. agent: whose tools and layers, as ``--agent`` has it; None is the command
     line's own. known: the session is one that exists. dry_run: no tool is executed.
     """
-    one = _OneRun(session, Display(markdown=settings.of("markdown").value), JsonLines() if as_json else None, agent)
+    display, lines = Display(markdown=settings.of("markdown").value), JsonLines() if as_json else None
+    one = _OneRun(session, display, lines, same_again(settings, agent, dry_run=dry_run))
     try:
         stream = begin()
         source = AgentSource.of(settings, agent, one.say, dry_run=dry_run)
         result = run_interruptible(one.main(stream, source, known=known), on_stop=one.stop)
     except Exception as error:
         if isinstance(error, ProviderError):
-            one.say(f"the session is kept: interlock resume {session} goes on where it stopped", style="yellow")
+            one.say(f"the session is kept: interlock resume {session}{one.options} goes on where it stopped", style="yellow")
         if one.lines is not None:
             one.lines.failed(error, session_id=one.session)
         raise
@@ -101,12 +109,22 @@ def play(
     return one.finish(result)
 
 
+def same_again(settings: Settings, agent: str | None, *, dry_run: bool) -> str:
+    """The options that a command needs to go on as this one did: those that were given, and not those that are set for good."""
+    flags = [
+        ("--agent", agent),
+        *((f"--{key}", settings.text(key)) for key in ("model", "tools", "policy", "journal") if settings.of(key).layer == "flag"),
+    ]
+    given = "".join(f" {flag} {shlex.quote(value)}" for flag, value in flags if value)
+    return f"{given} --dry-run" if dry_run else given
+
+
 class _OneRun:
-    def __init__(self, session: str, display: Display, lines: JsonLines | None, agent: str | None) -> None:
+    def __init__(self, session: str, display: Display, lines: JsonLines | None, options: str) -> None:
         self.session = session
         self.display = display
         self.lines = lines
-        self._of = f" --agent {agent}" if agent else ""
+        self.options = options
         self._agent: Agent | None = None
         self._asker: Asker | None = None
         self._begun = False
@@ -177,12 +195,14 @@ class _OneRun:
         code = OUTCOME_CODES[result.outcome]
         if result.outcome is Outcome.CANCELLED:
             code = self._signal or code
-            self.say(f'cancelled; the session is kept: interlock run{self._of} --session {self.session} "..." continues it', style="yellow")
+            self.say(
+                f'cancelled; the session is kept: interlock run{self.options} --session {self.session} "..." continues it', style="yellow"
+            )
         if result.outcome is Outcome.WAITING and self._signal not in (None, INTERRUPTED):
             code = self._signal
         for question in result.questions:
             which = f"--question {question.id} {verbs(question)}"
-            self.say(f"to answer: interlock answer {self.session}{self._of} {which}", style="yellow")
+            self.say(f"to answer: interlock answer {self.session}{self.options} {which}", style="yellow")
         usage = result.usage
         tokens = "" if usage.output_tokens is None else f", {(usage.input_tokens or 0) + usage.output_tokens:,} tokens"
         self.say(f"session {self.session}: {counted(usage.requests, 'request')}, {counted(usage.tool_calls, 'tool call')}{tokens}")
@@ -253,8 +273,20 @@ class AgentSource:
 
 
 def _own(settings: Settings) -> dict[str, Any]:
-    """The agent of the command line: read-only tools for the working directory."""
-    return {"tools": list(readonly_tools(Path.cwd())), "system_prompt": settings.text("system") or SYSTEM_PROMPT}
+    """The agent of the command line: a set of ready-made tools for the working directory."""
+    made = the_tools(settings)
+    approvals = [Approvals(when=made.question, file=settings.approvals())] if made.question is not None else []
+    return {
+        "tools": made.tools,
+        "extensions": [*made.extensions, *approvals],
+        "system_prompt": settings.text("system") or (CODING_PROMPT if "write_file" in made.names else SYSTEM_PROMPT),
+    }
+
+
+def the_tools(settings: Settings) -> Toolset:
+    """The ready-made tools that are set, for the working directory. Where a policy holds, it decides what is asked about, and without one
+    each change and each command is. Raises UsageError if there is no such set."""
+    return toolset(settings.text("tools") or "readonly", Path.cwd(), asking=not settings.policies())
 
 
 def hooks_of(settings: Settings) -> list[CommandHook]:

@@ -111,6 +111,7 @@ SCHEMA: dict[str, Setting] = {
         Setting("system", "text", None, "What the model is told before the conversation, in place of Interlock's own words.", "--system"),
         Setting("journal", "text", None, "Where sessions are kept, as a journal URL; SQLite in the user's data directory.", "--journal"),
         Setting("policy", "text", None, "What tools may do: a policy file; one in a project's file adds to the user's.", "--policy", True),
+        Setting("tools", "text", "readonly", "The ready-made tools: readonly, or coding (changes files, runs commands).", "--tools"),
         Setting("markdown", "switch", True, "Whether a terminal shows the answer's Markdown formatted."),
         Setting("local_servers", "texts", list(LOCAL_SERVERS), "Where to look for model servers on this machine."),
         Setting("request.temperature", "number", None, "The model's temperature; its provider's default if not set.", None, True),
@@ -121,7 +122,7 @@ SCHEMA: dict[str, Setting] = {
         *_limits(),
     )
 }
-USERS_ONLY = frozenset({"approvals", "hooks"})
+USERS_ONLY = frozenset({"approvals", "hooks", "tools"})
 """Not for a project's file: it may be somebody else's, and would run a program, or allow itself something, wherever it is unpacked."""
 
 

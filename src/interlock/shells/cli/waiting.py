@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .base import Factory, Journal, Model, PolicyFile, perform, sessions_like
+from .base import DryRun, Factory, Journal, Model, PolicyFile, ToolSet, perform, sessions_like
 
 if TYPE_CHECKING:
     from .settings import Settings
@@ -22,6 +22,8 @@ def resume(
     agent: Factory = None,
     as_json: Annotated[bool, typer.Option("--json", help="One event per line, as JSON; the plan as one object.")] = False,
     policy: PolicyFile = None,
+    tools: ToolSet = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Go on with a session's open run: after a crash, a failure of the model's side, or a question that has expired.
 
@@ -32,9 +34,9 @@ def resume(
     def command(settings: Settings) -> int:
         from .going_on import explained, resumed
 
-        return (explained if explain else resumed)(settings, session, as_json=as_json, agent=agent)
+        return (explained if explain else resumed)(settings, session, as_json=as_json, agent=agent, dry_run=dry_run)
 
-    perform(command, model=model, journal=journal, policy=policy)
+    perform(command, model=model, journal=journal, policy=policy, tools=tools)
 
 
 def answer(
@@ -52,6 +54,8 @@ def answer(
     agent: Factory = None,
     as_json: Annotated[bool, typer.Option("--json", help="One event per line, as JSON; questions as one object each.")] = False,
     policy: PolicyFile = None,
+    tools: ToolSet = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Answer a question of a session that waits, and go on with its run. Without an answer: show what is asked.
 
@@ -62,6 +66,6 @@ def answer(
         from .going_on import Given, answered
 
         given = Given(allow=allow, session=for_session, tool=for_tool, always=always, deny=deny, edit=edit, text=text)
-        return answered(settings, session, question, given, as_json=as_json, agent=agent)
+        return answered(settings, session, question, given, as_json=as_json, agent=agent, dry_run=dry_run)
 
-    perform(command, model=model, journal=journal, policy=policy)
+    perform(command, model=model, journal=journal, policy=policy, tools=tools)
