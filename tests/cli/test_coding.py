@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 DAY = Path(__file__).parents[2] / "examples" / "coding" / "day.py"
 
 
-@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the processes that are left behind are ended on Linux alone")
 def test_the_coding_tools_do_a_day_of_work_under_a_policy_killed_once_and_resumed() -> None:
     done = subprocess.run([sys.executable, str(DAY)], capture_output=True, text=True, timeout=120)

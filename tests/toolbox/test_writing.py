@@ -186,6 +186,25 @@ def test_a_file_system_without_hard_links_gets_its_file_too(root: Path, monkeypa
     assert everything(root) == {"a.txt": "old", "b.txt": "new", "sub": "/"}
 
 
+def test_without_hard_links_the_name_is_taken_before_the_file_gets_it_and_free_again_if_that_fails(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "link", _no_link)
+    seen: list[dict[str, str]] = []
+
+    def rename(*args: Any, **named: Any) -> None:
+        seen.append(everything(root))
+        with pytest.raises(FileExistsError):
+            (root / "b.txt").touch(exist_ok=False)
+        raise OSError(errno.EIO, "the disk is broken")
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(ToolFailure, match=r"b\.txt"):
+        put(root, "b.txt")
+    assert [names["b.txt"] for names in seen] == [""]
+    assert everything(root) == {"a.txt": "old", "sub": "/"}
+
+
 @pytest.mark.parametrize("broken", ["fsync", "rename", "fchmod"])
 def test_a_disk_that_fails_leaves_the_old_file_and_nothing_beside_it(root: Path, broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: Any, **named: Any) -> None:

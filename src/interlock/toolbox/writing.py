@@ -131,13 +131,14 @@ def _place_new(fd: int, beside: str, name: str) -> bool:
         os.link(beside, name, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
     except FileExistsError:
         raise
-    except (OSError, NotImplementedError):  # no hard links here: look once more, and rename
+    except (OSError, NotImplementedError):  # no hard links here: an empty file takes the name, so that nobody else can, and is renamed over
+        os.close(os.open(name, _NEW, 0o600, dir_fd=fd))
         try:
-            os.stat(name, dir_fd=fd, follow_symlinks=False)
-        except FileNotFoundError:
             os.rename(beside, name, src_dir_fd=fd, dst_dir_fd=fd)
-            return False
-        raise FileExistsError(name) from None
+        except OSError:
+            _discard(fd, name)
+            raise
+        return False
     return True
 
 
