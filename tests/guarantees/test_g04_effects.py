@@ -380,16 +380,21 @@ def test_a_late_result_that_comes_while_the_run_goes_on_is_recorded_in_it() -> N
         return "written"
 
     async def main() -> list[Any]:
-        async with agent_playing([calls(call("c1", "write")), hold(gate, then=text("done"))], tools=[write]) as agent:
+        arrived = asyncio.Event()
+
+        class Hears(AgentExtension):
+            def on_record(self, context: Any, record: Any) -> None:
+                if isinstance(record, ToolLateResult):
+                    arrived.set()
+
+        script = [calls(call("c1", "write")), hold(gate, then=text("done"))]
+        async with agent_playing(script, tools=[write], extensions=[Hears()]) as agent:
             late = asyncio.Event()
             watcher = asyncio.create_task(wait_for_record(agent, ToolStepEnded, late))
             task = asyncio.create_task(agent.run("go"))
             await asyncio.wait_for(late.wait(), 5)
             await watcher
             assert not task.done()
-            arrived = asyncio.Event()
-            live = agent.live("s")
-            live.recorders = [(lambda _, record: arrived.set() if isinstance(record, ToolLateResult) else None, None)]
             release.set()
             await asyncio.wait_for(arrived.wait(), 5)
             gate.set()

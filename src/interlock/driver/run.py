@@ -93,7 +93,7 @@ class Run:
         self.contexts = [Context(self, index) for index in range(len(parts.extensions))]
         self.tool_layers = self._layers(parts.tool_layers, "on_tool_call")
         self.model_layers = self._layers(parts.model_layers, "on_model_request")
-        session.recorders = [(parts.extensions[index].on_record, self.contexts[index]) for index in parts.recorders]
+        session.contexts = self.contexts
 
     def _layers(self, indices: tuple[int, ...], hook: str) -> tuple[Layer, ...]:
         extensions = self.parts.extensions
@@ -136,7 +136,7 @@ class Run:
             if self.failure is not None or isinstance(self.error, JournalError | ProtocolError | SessionBusy):
                 self.session.lost = True
             self.session.run = None
-            self.session.recorders = ()
+            self.session.contexts = ()
             if not self.interrupted and self.error is None:  # no step is left; what refers to one another only the collector frees
                 self.contexts, self.tool_layers, self.model_layers = [], (), ()
             if self.result is not None and drive:

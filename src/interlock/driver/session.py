@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("interlock.driver")
 
 R = TypeVar("R", bound=Record)
-Recorder = tuple[Callable[[Any, Record], None], Any]
-
-
 class LiveSession:
     """The one writer of a session in this process. ``state`` is ``fold`` of everything appended, at any time.
 
@@ -34,15 +31,14 @@ class LiveSession:
     """
 
     __slots__ = (
-        "_folds",
         "_opened",
         "_parts",
         "_redactor",
+        "contexts",
         "filtered",
         "log",
         "lost",
         "memories",
-        "recorders",
         "run",
         "scratch",
         "session_id",
@@ -57,9 +53,9 @@ class LiveSession:
         self.transcript = Transcript()
         self.scratch: dict[Any, Any] = {}
         self.run: Run | None = None
-        self.recorders: Sequence[Recorder] = ()
+        self.contexts: Sequence[Any] = ()
+        """The live run's, one for each extension."""
         self.memories: dict[int, Any] = dict.fromkeys(parts.folders)
-        self._folds = tuple((index, parts.extensions[index].fold) for index in parts.folders)
         self._parts = parts
         self._redactor: Redactor | None = None
         self.filtered: Filtered | None = None
@@ -109,18 +105,25 @@ class LiveSession:
             record = self._redacted(record, self._redactor)
         if finish is not None:
             record = finish(record)
-        after, memories = apply(self.state, record), self._folded(record)
-        self.log.append(record, at=self._parts.clock())
+        parts, kind = self._parts, type(record)
+        after, memories = apply(self.state, record), self.memories
+        if kind in parts.folds:
+            memories = self._folded(record)
+        self.log.append(record, at=parts.clock())
         self.state, self.memories = after, memories
         self.transcript.add(record)
         if self._redactor is not None:
             self._redactor.keep(given, record, after)
-        for hook, context in self.recorders:
+        if self.contexts and kind in parts.told:
+            self._tell(record)
+        return record
+
+    def _tell(self, record: Record) -> None:
+        for index, hook in self._parts.told[type(record)]:
             try:
-                hook(context, record)
+                hook(self.contexts[index], record)
             except Exception:
                 logger.exception("an extension's on_record raised; the record stands")
-        return record
 
     def _redacted(self, record: R, redactor: Redactor) -> R:
         try:
@@ -175,7 +178,7 @@ class LiveSession:
     def _folded(self, record: Record) -> dict[int, Any]:
         """Every extension's memory after ``record``. An extension that cannot remember must not be trusted to guard: it fails loudly."""
         memories = folded = self.memories
-        for index, fold in self._folds:
+        for index, fold in self._parts.folds.get(type(record), ()):
             try:
                 memory = fold(memories[index], record)
                 if memory is not memories[index]:  # most records are nothing to most extensions

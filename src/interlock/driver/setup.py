@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import Struct
 
 from ..extensions.base import AgentExtension
 from ..messages import SystemMessage, Usage
 from ..model import Model, ModelSettings
-from ..records import Limits, Traits
+from ..records import Limits, Record, Traits
 from ..tools import Tool
 from ..tools.workers import WorkerPool
 
 if TYPE_CHECKING:
     from ..tools.output import OutputType  # most agents ask for no form
+
+
+Hooks = dict[type[Any], tuple[tuple[int, Callable[..., Any]], ...]]
+"""Places of extensions and their hooks, by the kind of record."""
+
+RECORDS: frozenset[type[Any]] = frozenset(get_args(Record))
 
 
 def overrides(extension: AgentExtension, hook: str) -> bool:
@@ -49,7 +55,10 @@ class Parts(Struct, eq=False):
     redactors: tuple[int, ...] = ()
     filters: tuple[int, ...] = ()
     recorders: tuple[int, ...] = ()
+    told: Hooks = {}
+    """The ``on_record`` hooks, by the kind of record that they are told of."""
     folders: tuple[int, ...] = ()
+    folds: Hooks = {}
     instructors: tuple[int, ...] = ()
     traits: dict[str, Traits] = {}
     system: SystemMessage | None = None
@@ -60,10 +69,17 @@ class Parts(Struct, eq=False):
         self.redactors = _with(self.extensions, "redact")
         self.filters = _with(self.extensions, "redact_deltas")
         self.recorders = _with(self.extensions, "on_record")
+        self.told = self._by_kind("on_record", self.recorders)
         self.folders = _with(self.extensions, "fold")
+        self.folds = self._by_kind("fold", self.folders)
         self.instructors = _with(self.extensions, "instructions")
         self.traits = {name: tool.traits for name, tool in self.tools.items()}
         self.system = SystemMessage(content=self.system_prompt) if self.system_prompt.strip() else None
+
+    def _by_kind(self, name: str, indices: tuple[int, ...]) -> Hooks:
+        hooks = [(index, getattr(self.extensions[index], name)) for index in indices]
+        wanted = [(entry, getattr(entry[1], "told_of", RECORDS)) for entry in hooks]
+        return {kind: found for kind in RECORDS if (found := tuple(entry for entry, kinds in wanted if kind in kinds))}
 
     def in_background(self, task: asyncio.Task[Any]) -> None:
         """Keep a reference to a task that nobody waits for, until it ends; look at its exception, so that none is reported as lost."""

@@ -7,7 +7,7 @@ import inspect
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -169,6 +169,20 @@ class TextFilter(Protocol):
     def end(self) -> str:
         """There is no more: the rest of what can be shown."""
         ...
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def told_of(*kinds: type[Any]) -> Callable[[F], F]:
+    """Mark an ``on_record`` or a ``fold`` that does nothing with records of other kinds than these: it is not called for them.
+    A subclass that overrides the hook is told of all again."""
+
+    def mark(hook: F) -> F:
+        vars(hook)["told_of"] = frozenset(kinds)
+        return hook
+
+    return mark
 
 
 class MiddlewareHook:

@@ -9,7 +9,7 @@ from ..errors import ToolFailure
 from ..records import Limits, Payload, Record, RunStarted, ToolStepEnded
 from ..tools import InvalidArguments, Tool
 from ..tools.result import READ_BYTES, boundary
-from .base import AgentExtension, CallNext, RunContext, ToolInvocation
+from .base import AgentExtension, CallNext, RunContext, ToolInvocation, told_of
 
 # However much is asked for: half of what a result may have by default, so that no answer is capped itself.
 READ_BYTES_MAX = 32 * 1024
@@ -54,9 +54,9 @@ class RuntimeTools(AgentExtension):
     def tools(self) -> Sequence[Tool]:
         return (READ_RESULT,)
 
+    @told_of(RunStarted, ToolStepEnded)
     def fold(self, memory: Any, record: Record) -> Any:
-        kind = type(record)  # isinstance asks a struct's metaclass, which costs more than all the rest for most records
-        if kind is not ToolStepEnded and kind is not RunStarted:
+        if not isinstance(record, RunStarted | ToolStepEnded):
             return memory
         known = memory if isinstance(memory, Memory) else Memory()
         if isinstance(record, ToolStepEnded) and record.payload is not None:

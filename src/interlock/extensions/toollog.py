@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ..messages import Effect
 from ..records import Record, RunEnded, SessionOpened, ToolStepEnded, ToolStepStarted
-from .base import AgentExtension, RunContext
+from .base import AgentExtension, RunContext, told_of
 
 _log = logging.getLogger("interlock.tools")
 
@@ -42,9 +42,8 @@ class ToolLog(AgentExtension):
         self.entries: deque[ToolLogEntry] = deque(maxlen=entries_max)
         self._started: dict[str, dict[str, float]] = {}  # session -> key -> when
 
+    @told_of(ToolStepStarted, ToolStepEnded, RunEnded, SessionOpened)
     def on_record(self, context: RunContext, record: Record) -> None:
-        if type(record) not in _TIMED:
-            return
         if isinstance(record, ToolStepStarted):
             self._started.setdefault(context.session_id, {})[record.key] = context.clock()
         elif isinstance(record, ToolStepEnded):
@@ -77,9 +76,6 @@ class ToolLog(AgentExtension):
                 *(_one_line(entry.tool), _one_line(entry.call_id), entry.code),
                 *(entry.duration_s, entry.effect, _one_line(entry.decided_by)),
             )
-
-
-_TIMED = frozenset({ToolStepStarted, ToolStepEnded, RunEnded, SessionOpened})
 
 
 def _one_line(text: str) -> str:

@@ -78,7 +78,7 @@ def _reopen(state: State, record: SessionOpened) -> State:
             return replace(state, phase=Phase.MODEL_DUE, failures=0, retry_after_s=None)
         case Phase.TOOLS:
             touched = with_started_children(state)
-            return _counted_calls(state, {key: _reopened(state, call, key in touched) for key, call in state.calls.items()})
+            return replace(state, **_counts({key: _reopened(state, call, key in touched) for key, call in state.calls.items()}))
         case Phase.IDLE | Phase.MODEL_DUE | Phase.ENDING:
             return state
 
@@ -152,12 +152,12 @@ def _start_model(state: State, record: ModelStepStarted) -> State:
 
 
 def _end_model(state: State, record: ModelStepEnded) -> State:
-    state = replace(_spent(state, record), failures=0, retry_after_s=None, fault="", partial="", paused=None)
+    over: dict[str, Any] = {**_spent(state, record), "failures": 0, "retry_after_s": None, "fault": "", "partial": "", "paused": None}
     match record.verdict:
         case Verdict.RETRY:
-            partial = record.message.content if record.continued else ""
-            paused = record.message.wire if record.code == PAUSE else None
-            return replace(state, phase=Phase.MODEL_DUE, streaks=_counted(state, record.code), partial=partial, paused=paused)
+            over["partial"] = record.message.content if record.continued else ""
+            over["paused"] = record.message.wire if record.code == PAUSE else None
+            return replace(state, phase=Phase.MODEL_DUE, streaks=_counted(state, record.code), **over)
         case Verdict.TOOLS:
             refused = {refusal.ordinal: refusal for refusal in record.refused}
             keys = (f"{state.run_id}/{state.turn}/{ordinal}" for ordinal in range(len(record.message.tool_calls)))
@@ -168,14 +168,13 @@ def _end_model(state: State, record: ModelStepEnded) -> State:
             }
             streaks = _counted(state, record.code) if record.code else state.streaks
             ending = record.ending if state.ending is None and not state.pending_input else state.ending
-            state = replace(state, phase=Phase.TOOLS, streaks=streaks, ending=ending)
-            return _counted_calls(state, calls)
+            return replace(state, phase=Phase.TOOLS, streaks=streaks, ending=ending, **_counts(calls), **over)
         case Verdict.ANSWER | Verdict.END if state.pending_input and state.ending is None:
-            return _next_turn(replace(state, phase=Phase.MODEL_DUE, streaks={}))  # the person has said more: the run goes on
+            return replace(state, streaks={}, **_next_turn(state), **over)  # the person has said more: the run goes on
         case Verdict.ANSWER:
-            return replace(state, phase=Phase.ENDING, streaks={}, ending=record.ending)
+            return replace(state, phase=Phase.ENDING, streaks={}, ending=record.ending, **over)
         case Verdict.END:
-            return replace(state, phase=Phase.ENDING, ending=state.ending or record.ending)
+            return replace(state, phase=Phase.ENDING, ending=state.ending or record.ending, **over)
 
 
 def _unwatched(call: ToolCall) -> str:
@@ -183,7 +182,7 @@ def _unwatched(call: ToolCall) -> str:
 
 
 def _fail_model(state: State, record: ModelStepFailed) -> State:
-    state = replace(_spent(state, record), failures=state.failures + 1, retry_after_s=record.retry_after_s)
+    state = replace(state, failures=state.failures + 1, retry_after_s=record.retry_after_s, **_spent(state, record))
     limits = state.limits
     if state.ending is not None:
         return replace(state, phase=Phase.ENDING)
@@ -195,22 +194,23 @@ def _fail_model(state: State, record: ModelStepFailed) -> State:
     return replace(state, phase=Phase.STALLED, fault="layer_error" if record.kind == "layer" else "provider_error")
 
 
-def _spent(state: State, record: ModelStepEnded | ModelStepFailed) -> State:
+def _spent(state: State, record: ModelStepEnded | ModelStepFailed) -> dict[str, Any]:
+    """What of the state an attempt changes by what it has cost."""
     usage, cost = record.usage, record.cost_usd
     if usage is None:
-        return state
-    tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
-    if cost is None:
-        return replace(state, usage=state.usage + usage, tokens=tokens)
-    return replace(state, usage=state.usage + usage, tokens=tokens, cost_usd=state.cost_usd + cost, last_cost_usd=cost)
+        return {}
+    spent: dict[str, Any] = {"usage": state.usage + usage, "tokens": (usage.input_tokens or 0) + (usage.output_tokens or 0)}
+    if cost is not None:
+        spent["cost_usd"], spent["last_cost_usd"] = state.cost_usd + cost, cost
+    return spent
 
 
 def _counted(state: State, code: str) -> dict[str, int]:
     return {**state.streaks, code: state.streaks.get(code, 0) + 1}
 
 
-def _next_turn(state: State) -> State:
-    return replace(state, turn=state.turn + 1, attempt=0)
+def _next_turn(state: State) -> dict[str, Any]:
+    return {"phase": Phase.MODEL_DUE, "turn": state.turn + 1, "attempt": 0}
 
 
 # ---- the tool step -------------------------------------------------------------------------------
@@ -222,8 +222,8 @@ def _start_tool(state: State, record: ToolStepStarted) -> State:
     call = _call(state, record.key, record, Progress.PENDING)
     if call.refused is not None:
         raise ProtocolError(f"ToolStepStarted: the call {record.key} was refused")
-    state = _with_call(state, replace(call, progress=Progress.RUNNING, entered=True), unstarted=-1)
-    return replace(state, streaks={}, tool_calls=state.tool_calls + (not call.entered))
+    running = replace(call, progress=Progress.RUNNING, entered=True)
+    return _with_call(state, running, unstarted=-1, streaks={}, tool_calls=state.tool_calls + (not call.entered))
 
 
 def _start_nested(state: State, record: ToolStepStarted) -> State:
@@ -231,7 +231,7 @@ def _start_nested(state: State, record: ToolStepStarted) -> State:
     if parent is None or parent.progress is not Progress.RUNNING or record.call is None or record.key in state.calls:
         raise ProtocolError(f"ToolStepStarted: {record.key} is no nested call of a running call")
     call = Call(key=record.key, call=record.call, parent=record.parent, progress=Progress.RUNNING, entered=True)
-    return replace(_with_call(state, call, unsettled=1), tool_calls=state.tool_calls + 1)
+    return _with_call(state, call, unsettled=1, tool_calls=state.tool_calls + 1)
 
 
 def _start_handler(state: State, record: HandlerStarted) -> State:
@@ -249,21 +249,14 @@ def _end_tool(state: State, record: ToolStepEnded) -> State:
         raise ProtocolError(f"ToolStepEnded: {record.key} is not open")
     if record.message.tool_call_id != call.call.id:
         raise ProtocolError(f"ToolStepEnded: the result of {record.key} names another call")
-    unrunnable = state.unrunnable - _is_unrunnable(call)
-    state = _with_call(state, replace(call, progress=Progress.DONE), unstarted=-(call.progress not in UNDER_WAY), unsettled=-1)
-    state = replace(state, unrunnable=unrunnable) if unrunnable != state.unrunnable else state
+    changed: dict[str, Any] = {"ending": state.ending or record.ending, "unrunnable": state.unrunnable - _is_unrunnable(call)}
     if call.same and (call.entered or call.refused is not None):
-        state = replace(state, loops=remembered(state.loops, call.same, record, traits_of(state, call)))
-    return _close_batch(replace(state, ending=record.ending) if record.ending is not None and state.ending is None else state)
-
-
-def _close_batch(state: State) -> State:
-    if state.unsettled:
-        return state
-    state = replace(state, calls={}, interrupt=False)
-    if state.ending is not None:
-        return replace(state, phase=Phase.ENDING)
-    return replace(_next_turn(state), phase=Phase.MODEL_DUE)
+        changed["loops"] = remembered(state.loops, call.same, record, traits_of(state, call))
+    if state.unsettled > 1:
+        under_way = call.progress in UNDER_WAY
+        return _with_call(state, replace(call, progress=Progress.DONE), unstarted=-(not under_way), unsettled=-1, **changed)
+    closing = {"phase": Phase.ENDING} if changed["ending"] is not None else _next_turn(state)
+    return replace(state, calls={}, interrupt=False, unstarted=0, unsettled=0, **changed, **closing)
 
 
 # ---- a call whose process died ------------------------------------------------------------------
@@ -324,26 +317,25 @@ def _answer(state: State, record: QuestionAnswered) -> State:
             return _recounted(state, replace(call, refused=RefusedCall(_ordinal(call), code, reason)))
 
 
-def _with_call(state: State, call: Call, *, unstarted: int = 0, unsettled: int = 0) -> State:
-    """``state`` with ``call`` as it is now, and by how much that changes the two counts."""
-    return replace(
-        state, calls={**state.calls, call.key: call}, unstarted=state.unstarted + unstarted, unsettled=state.unsettled + unsettled
-    )
+def _with_call(state: State, call: Call, *, unstarted: int = 0, unsettled: int = 0, **changed: Any) -> State:
+    """``state`` with ``call`` as it is now, by how much that changes the two counts, and what else has changed."""
+    calls = {**state.calls, call.key: call}
+    return replace(state, calls=calls, unstarted=state.unstarted + unstarted, unsettled=state.unsettled + unsettled, **changed)
 
 
 def _is_unrunnable(call: Call) -> bool:
     return call.refused is not None or call.progress is Progress.LOST
 
 
-def _counted_calls(state: State, calls: dict[str, Call]) -> State:
+def _counts(calls: dict[str, Call]) -> dict[str, Any]:
+    """``calls``, and what is counted of them."""
     unsettled = [call for call in calls.values() if call.progress is not Progress.DONE]
     unstarted = sum(call.progress not in UNDER_WAY for call in unsettled)
-    unrunnable = sum(map(_is_unrunnable, unsettled))
-    return replace(state, calls=calls, unstarted=unstarted, unsettled=len(unsettled), unrunnable=unrunnable)
+    return {"calls": calls, "unstarted": unstarted, "unsettled": len(unsettled), "unrunnable": sum(map(_is_unrunnable, unsettled))}
 
 
 def _recounted(state: State, call: Call) -> State:
-    return _counted_calls(state, {**state.calls, call.key: call})
+    return replace(state, **_counts({**state.calls, call.key: call}))
 
 
 def _call(state: State, key: str, record: Record, want: Progress) -> Call:

@@ -133,14 +133,15 @@ def _unique(calls: tuple[ToolCall, ...], known_ids: Set[str]) -> tuple[ToolCall,
     return tuple(unique)
 
 
+def _clean_call(call: ToolCall) -> ToolCall:
+    if call.id.isascii() and call.name.isascii() and call.arguments.isascii():
+        return call
+    return ToolCall(id=clean(call.id), name=clean(call.name), arguments=clean(call.arguments))
+
+
 def _cleaned(state: State, message: AssistantMessage) -> AssistantMessage:
     """Text that any store accepts, joined to what an earlier, cut part of the same answer said."""
-    calls = tuple(
-        call
-        if call.id.isascii() and call.name.isascii() and call.arguments.isascii()
-        else ToolCall(id=clean(call.id), name=clean(call.name), arguments=clean(call.arguments))
-        for call in message.tool_calls
-    )
+    calls = tuple(map(_clean_call, message.tool_calls)) if message.tool_calls else ()
     content = state.partial + clean(message.content)
     wire = message.wire
     if state.paused is not None:

@@ -162,6 +162,8 @@ class Usage(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     tool_calls: int = 0
 
     def __add__(self, other: Usage) -> Usage:
+        if self == _NO_USAGE:  # of most runs the first sum
+            return other
         return Usage(
             input_tokens=_sum(self.input_tokens, other.input_tokens),
             output_tokens=_sum(self.output_tokens, other.output_tokens),
@@ -171,6 +173,9 @@ class Usage(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
             requests=self.requests + other.requests,
             tool_calls=self.tool_calls + other.tool_calls,
         )
+
+
+_NO_USAGE = Usage()
 
 
 def _sum(a: int | None, b: int | None) -> int | None:

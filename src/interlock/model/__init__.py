@@ -60,7 +60,7 @@ def is_well_formed(response: ModelResponse) -> bool:
         and type(message.content) is str
         and type(message.reasoning) is str
         and type(message.tool_calls) is tuple
-        and all(_is_call(call) for call in message.tool_calls)
+        and (not message.tool_calls or all(map(_is_call, message.tool_calls)))
         and (message.wire is None or _is_copy(message.wire))
         and type(stop) is Stop
         and type(stop.reason) is StopReason

@@ -84,16 +84,16 @@ class ChatReply:
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return self._unusual(payload, last)
         choices = chunk.choices
-        if chunk.usage is not None or chunk.error or chunk.x_groq is not None or not choices:
+        if not choices or chunk.usage is not None or chunk.error or chunk.x_groq is not None:
             self._outside(chunk, payload)
-        if not choices:
-            return ()
+            if not choices:
+                return ()
         choice = choices[0]
-        if len(choices) > 1 or choice.index:
-            choice = _first(choices)
-        message = self._message(choice)
-        if message is None:
-            return ()
+        message = choice.delta
+        if message is None or choice.index or choice.finish_reason or choice.error:
+            message = self._message(_first(choices))
+            if message is None:
+                return ()
         text, calls = message.content, message.tool_calls
         if not (message.reasoning_content or message.reasoning or message.refusal or message.function_call or message.reasoning_details):
             if not calls:

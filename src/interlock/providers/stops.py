@@ -112,4 +112,5 @@ def stop_reason(raw: str) -> StopReason:
 def gravity_of(raw: str) -> int:
     """Of several words in one reply the gravest counts, and of equal ones (0: all others) the first: a ``stop`` that some
     gateways send at the end of everything does not complete what was cut off or filtered."""
-    return FAILURE if stop_word(raw) in FAILED else _GRAVITY.get(stop_reason(raw), 0)
+    word = stop_word(raw)
+    return FAILURE if word in FAILED else _GRAVITY.get(STOP_REASONS.get(word, StopReason.UNKNOWN), 0)
