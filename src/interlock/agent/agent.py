@@ -20,7 +20,7 @@ from ..journal.transcript import Transcript
 from ..messages import Message, UserMessage
 from ..model import Model
 from ..records import Limits, Row, RunResult
-from .config import AgentRunConfig, check_id
+from .config import NOTHING_SAID, AgentRunConfig, check_id
 from .session import Session
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ class Agent:
         self.parts = parts
         self.limits = limits
         self.config = config
+        said = any(value is not None for name, value in vars(config).items() if name != "session_id")
+        self._elsewhere = config if said else NOTHING_SAID
+        """What holds for a run in another session than the agent's own."""
         self._journal = journal
         self._owns_journal = owns_journal
         self._live: OrderedDict[str, LiveSession] = OrderedDict()
@@ -84,7 +87,7 @@ class Agent:
 
         Raises UsageError (what does not fit), JournalError (the journal cannot be opened; nothing was started).
         """
-        config = _typed(config, AgentRunConfig, "config") or AgentRunConfig()
+        config = _typed(config, AgentRunConfig, "config") or NOTHING_SAID
         limits = _typed(limits, Limits, "limits") or Limits()
         if not callable(clock):
             raise UsageError(f"clock must be a function that returns seconds since 1970, not {type(clock).__name__}")
@@ -291,7 +294,10 @@ class Agent:
 
     def _session(self, config: AgentRunConfig | None) -> Session:
         self._check_open()
-        return Session(self, self.merged(config, self.config))
+        config = _typed(config, AgentRunConfig, "config")
+        if config is None:
+            return Session(self, self.config)
+        return Session(self, config.over(self.config if config.session_id is None else self._elsewhere))
 
     def _check_open(self) -> None:
         if self._closed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, cast
 
 import msgspec
@@ -99,6 +100,8 @@ class AgentRunConfig:
 
     def over(self, base: AgentRunConfig) -> AgentRunConfig:
         """This config where it says something, ``base`` elsewhere. Both were checked when they were made."""
+        if base is NOTHING_SAID:
+            return self
         merged = object.__new__(AgentRunConfig)
         vars(merged).update(vars(base))
         vars(merged).update({name: value for name, value in vars(self).items() if value is not None})
@@ -106,16 +109,18 @@ class AgentRunConfig:
 
     def settings(self) -> ModelSettings:
         """What of this config is the model's."""
-        own = vars(self)
-        said = {name: value for name in _SETTINGS if (value := own[name]) is not None}
-        if not said:
+        values = _settings_in(vars(self))
+        if values == _NONE_SET:  # in C, once for each run
             return _NO_SETTINGS
+        said: dict[str, Any] = {name: value for name, value in zip(_SETTINGS, values, strict=True) if value is not None}
         if "stop" in said:
             said["stop"] = (said["stop"],) if isinstance(said["stop"], str) else tuple(said["stop"])
         return ModelSettings(**said)
 
 
 _NO_SETTINGS = ModelSettings()
+_NONE_SET = (None,) * len(_SETTINGS)
+_settings_in = cast("Callable[[dict[str, Any]], tuple[Any, ...]]", itemgetter(*_SETTINGS))
 
 
 def check_id(value: object, name: str) -> str:
@@ -186,3 +191,6 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "reasoning_effort": _a("a word", str),
     "extra": _extra,
 }
+
+NOTHING_SAID = AgentRunConfig()
+"""What an agent is given that is given no config."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from functools import partial
 
@@ -48,7 +48,7 @@ from .reopening import go_on, reopen
 from .request import build_request
 from .result import cost_of, result_at_rest, result_of
 from .session import LiveSession
-from .setup import Parts, RunConfig
+from .setup import NamedHooks, Parts, RunConfig
 from .tool_step import ToolStep, current_step
 
 Step = ToolStep | ModelStep | ReconcileStep
@@ -91,13 +91,12 @@ class Run:
         self._ended: RunResult | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self.contexts = [Context(self, index) for index in range(len(parts.extensions))]
-        self.tool_layers = self._layers(parts.tool_layers, "on_tool_call")
-        self.model_layers = self._layers(parts.model_layers, "on_model_request")
+        self.tool_layers = self._layers(parts.tool_hooks)
+        self.model_layers = self._layers(parts.model_hooks)
         session.contexts = self.contexts
 
-    def _layers(self, indices: tuple[int, ...], hook: str) -> tuple[Layer, ...]:
-        extensions = self.parts.extensions
-        return tuple(Layer(extensions[i].name, getattr(extensions[i], hook), self.contexts[i]) for i in indices)
+    def _layers(self, hooks: NamedHooks) -> Sequence[Layer]:
+        return [Layer(name, hook, self.contexts[index]) for index, name, hook in hooks] if hooks else ()
 
     # ---- the body of the run's task ----------------------------------------------------------------
 
@@ -372,8 +371,10 @@ class Run:
     # ---- what steps need -------------------------------------------------------------------------------
 
     def emit(self, event: Event) -> None:
-        if self.buffer is not None:
-            self.buffer.put(event)
+        if (buffer := self.buffer) is not None:
+            buffer.items.append(event)  # as in its put, without a further call
+            if buffer.waiting:
+                buffer.wake()
 
     def emit_progress(self, event: ToolProgress) -> None:
         """Progress cannot slow a thread down: when the consumer is behind, it is left out."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import JournalError, UsageError
 from ..journal.base import SessionLog
-from ..journal.transcript import Transcript
+from ..journal.transcript import SAYING, Transcript
 from ..machine import ANY_ARGUMENTS, Call, State, apply
 from ..messages import reason_of
 from ..records import Record, Row, Scope, SessionOpened
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("interlock.driver")
 
 R = TypeVar("R", bound=Record)
+
+
 class LiveSession:
     """The one writer of a session in this process. ``state`` is ``fold`` of everything appended, at any time.
 
@@ -100,21 +102,20 @@ class LiveSession:
 
         Raises ProtocolError or UsageError (nothing was recorded), JournalError. After a redaction that failed the run has failed, too.
         """
-        given = record
-        if self._redactor is not None:
-            record = self._redacted(record, self._redactor)
+        given, redactor, parts = record, self._redactor, self._parts
+        if redactor is not None:
+            record = self._redacted(record, redactor)
         if finish is not None:
             record = finish(record)
-        parts, kind = self._parts, type(record)
-        after, memories = apply(self.state, record), self.memories
-        if kind in parts.folds:
-            memories = self._folded(record)
+        after, kind = apply(self.state, record), type(record)
+        memories = self._folded(record) if kind in parts.folds else self.memories
         self.log.append(record, at=parts.clock())
         self.state, self.memories = after, memories
-        self.transcript.add(record)
-        if self._redactor is not None:
-            self._redactor.keep(given, record, after)
-        if self.contexts and kind in parts.told:
+        if kind in SAYING:
+            self.transcript.add(record)
+        if redactor is not None:
+            redactor.keep(given, record, after)
+        if kind in parts.told and self.contexts:
             self._tell(record)
         return record
 

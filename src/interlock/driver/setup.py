@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Hooks = dict[type[Any], tuple[tuple[int, Callable[..., Any]], ...]]
 """Places of extensions and their hooks, by the kind of record."""
 
+NamedHooks = tuple[tuple[int, str, Callable[..., Any]], ...]
+"""Places of extensions, their names and their hooks."""
+
 RECORDS: frozenset[type[Any]] = frozenset(get_args(Record))
 
 
@@ -51,7 +54,9 @@ class Parts(Struct, eq=False):
     closed: bool = False
     background: set[asyncio.Task[Any]] = set()
     model_layers: tuple[int, ...] = ()
+    model_hooks: NamedHooks = ()
     tool_layers: tuple[int, ...] = ()
+    tool_hooks: NamedHooks = ()
     redactors: tuple[int, ...] = ()
     filters: tuple[int, ...] = ()
     recorders: tuple[int, ...] = ()
@@ -65,7 +70,9 @@ class Parts(Struct, eq=False):
 
     def __post_init__(self) -> None:
         self.model_layers = _with(self.extensions, "on_model_request")
+        self.model_hooks = self._named("on_model_request", self.model_layers)
         self.tool_layers = _with(self.extensions, "on_tool_call")
+        self.tool_hooks = self._named("on_tool_call", self.tool_layers)
         self.redactors = _with(self.extensions, "redact")
         self.filters = _with(self.extensions, "redact_deltas")
         self.recorders = _with(self.extensions, "on_record")
@@ -75,6 +82,9 @@ class Parts(Struct, eq=False):
         self.instructors = _with(self.extensions, "instructions")
         self.traits = {name: tool.traits for name, tool in self.tools.items()}
         self.system = SystemMessage(content=self.system_prompt) if self.system_prompt.strip() else None
+
+    def _named(self, hook: str, indices: tuple[int, ...]) -> NamedHooks:
+        return tuple((index, self.extensions[index].name, getattr(self.extensions[index], hook)) for index in indices)
 
     def _by_kind(self, name: str, indices: tuple[int, ...]) -> Hooks:
         hooks = [(index, getattr(self.extensions[index], name)) for index in indices]

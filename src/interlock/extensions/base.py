@@ -31,6 +31,7 @@ __all__ = [
     "TextFilter",
     "ToolInvocation",
     "extension",
+    "told_of",
 ]
 
 CallNext = Callable[[], Awaitable[Any]]

@@ -20,7 +20,8 @@ EXACT_MAX = 2**53
 
 _INTEGER = re.compile(rf"([+-]?[0-9]{{1,{DIGITS_MAX}}})(?:\.0{{1,{DIGITS_MAX}}})?")
 _NUMBER = re.compile(rf"[+-]?(?:[0-9]{{1,{DIGITS_MAX}}}(?:\.[0-9]{{0,{DIGITS_MAX}}})?|\.[0-9]{{1,{DIGITS_MAX}}})(?:[eE][+-]?[0-9]{{1,3}})?")
-_AT_SIGHT: dict[type, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_DICTS = (dict, dict)
+_AT_SIGHT: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _BOOLEANS = {"true": True, "false": False}
 _NULLS = frozenset({"null", "none"})
 
@@ -54,12 +55,12 @@ def coerce(value: Any, schema: dict[str, Any]) -> Any:
 
 def _fits_at_sight(value: Any, schema: dict[str, Any]) -> bool:
     """Whether every argument is a scalar of just the type its schema names: the usual call, for a tenth of the walk."""
-    properties = schema.get("properties")
-    if type(value) is not dict or type(properties) is not dict:
+    properties: Any = schema.get("properties")
+    if (type(value), type(properties)) != _DICTS:
         return False
-    for name, item in cast("dict[str, Any]", value).items():
-        wanted = cast("dict[str, Any]", properties).get(name)
-        if type(wanted) is not dict or cast("dict[str, Any]", wanted).get("type") != _AT_SIGHT.get(cast("type[Any]", type(item)), ""):
+    for name, item in value.items():
+        wanted = properties.get(name)
+        if type(wanted) is not dict or wanted.get("type") != _AT_SIGHT.get(type(item), ""):  # pyright: ignore[reportUnknownMemberType]
             return False
     return True
 

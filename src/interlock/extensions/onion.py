@@ -56,7 +56,7 @@ class Chain:
     """
 
     __slots__ = (
-        *("asked_about", "asked_by", "decided_by", "drain_s", "error", "fatal", "invocation", "latched", "latching"),
+        *("asked_about", "asked_by", "decided_by", "drain_s", "error", "fatal", "invocation", "latched", "passing"),
         *("said", "value", "vetoed_by"),
     )
 
@@ -68,8 +68,8 @@ class Chain:
         self.decided_by = "handler"
         self.latched: Suspended | Stop | None = None
         self.asked_about = self.asked_by = ""
-        self.latching = False
-        """Whether the handler itself returned what is latched once a layer returns it."""
+        self.passing: Any = _NOTHING
+        """The value that comes up now and that a layer may pass on without a second look."""
         self.fatal: Fatal | None = None
         self.value: Any = None
         self.error: BaseException | None = None
@@ -94,7 +94,8 @@ class Slot(Struct, eq=False):
     The layer's ``call_next`` runs what is further in: the next layer's hook and what is to be concluded from how that ended,
     in one coroutine. So a layer costs one frame of ours beside its own.
 
-    hook: the layer's coroutine. running: the task that ``call_next`` runs in, if that is not the layer's own.
+    hook: the layer's coroutine. over: it has delegated, or has ended.
+    running: the task that ``call_next`` runs in, if that is not the layer's own.
     """
 
     chain: Chain
@@ -102,41 +103,42 @@ class Slot(Struct, eq=False):
     inner: Slot | Enter
     hook: Any = _OnItsStack
     delegated: bool = False
-    closed: bool = False
+    over: bool = False
     running: asyncio.Task[Any] | None = None
 
     async def call_next(self) -> Any:
         """What the layer calls ``call_next``. One-shot; over when its layer is."""
-        if self.delegated or self.closed:
+        if self.over:
             raise AlreadyDelegated(f"{self.layer.name}: " + ("call_next was already awaited" if self.delegated else "its call has ended"))
-        self.delegated = True
+        self.over = self.delegated = True
         try:
             own = self.hook.cr_running  # on its stack, so in its task; to ask for the task costs as much as all the rest of a layer
         except AttributeError:  # an awaitable of another kind
             own = False
         if not own:
             self.running = current_task()
-        chain, inner = self.chain, self.inner
+        chain = self.chain
+        inner: Any = self.inner
         try:
-            if not isinstance(inner, Slot):
-                value = await inner()
-                chain.latching = isinstance(value, _LATCHED)
-                return value
-            layer = inner.layer
-            try:
-                inner.hook = hook = layer.hook(layer.context, chain.invocation, inner.call_next)
-                value = await hook
-            except BaseException as error:
-                inner.raised(error)
-                raise
-            finally:
-                inner.closed = True
-                if inner.running is not None:
-                    await inner.stop_runaway()
-            # What the layer passes on as it came up to it needs no second look.
-            if value is chain.value and inner.delegated and chain.error is None and not chain.latching:
-                return value
-            return inner.returned(value)
+            if type(inner) is Slot:  # isinstance asks the struct's metaclass
+                layer = inner.layer
+                try:
+                    inner.hook = hook = layer.hook(layer.context, chain.invocation, inner.call_next)
+                    value = await hook
+                except BaseException as error:
+                    inner.raised(error)
+                    raise
+                finally:
+                    inner.over = True
+                    if inner.running is not None:
+                        await inner.stop_runaway()
+                if value is chain.passing and inner.delegated:
+                    return value
+                return inner.returned(value)
+            value = await inner()
+            if not isinstance(value, _LATCHED):  # those count only once a layer returns them
+                chain.passing = value
+            return value
         finally:
             self.running = None
 
@@ -144,6 +146,7 @@ class Slot(Struct, eq=False):
         chain, name = self.chain, self.layer.name
         if error is not chain.error:
             chain.error, chain.decided_by, chain.vetoed_by = error, name, None
+        chain.passing = _NOTHING
         if isinstance(error, Fatal) and chain.fatal is None:
             chain.fatal = error
         if self.delegated or not isinstance(error, Exception) or isinstance(error, Fatal):
@@ -161,10 +164,11 @@ class Slot(Struct, eq=False):
         if isinstance(value, Stop | Suspended) and chain.latched is None:
             if isinstance(value, Suspended) and self.delegated:
                 error = UsageError(f"{self.layer.name} returned Suspended after it had delegated: the call may have run")
-                chain.error, chain.decided_by = error, self.layer.name
+                chain.error, chain.decided_by, chain.passing = error, self.layer.name, _NOTHING
                 raise error
             chain.latched = value
             chain.asked_about, chain.asked_by = chain.invocation.arguments_text(), self.layer.name
+        chain.passing = value
         return value
 
     async def stop_runaway(self) -> None:
@@ -184,6 +188,7 @@ def _look_at(task: asyncio.Task[Any]) -> None:
 
 
 _LATCHED = (Stop, Suspended)
+_NOTHING = object()
 
 Stream = Callable[[Any], AsyncIterator[Any]]
 

@@ -11,7 +11,8 @@ from weakref import WeakValueDictionary
 
 from ..errors import JournalConflict, JournalError, UsageError
 from ..messages import clean
-from ..records import Record, Row, codec
+from ..records import Record, Row
+from ..records.codec import VERSION
 from .base import SessionInfo
 from .leases import Claim, Heartbeat, Lease, busy, busy_here, holds, state_of
 from .owner import describe, new_owner, retire
@@ -162,18 +163,18 @@ class MemoryJournal:
 
     def why_not(self, log: MemoryLog, first: int | None) -> JournalConflict | None:
         """What forbids ``log`` to write a row with seq ``first`` now: the lease, or the rows that are there."""
-        session_id, claim = log.session_id, log.claimed
-        lease = self._store.leases.get(session_id)
+        session_id, claim, store = log.session_id, log.claimed, self._store
+        lease = store.leases.get(session_id)
         if claim is None:
             if lease is not None and holds(lease, now=self._clock()):
                 return JournalConflict(f"session {session_id!r} is being written by {describe(lease.owner)}; open it anew")
         elif lease is None or lease.epoch != claim.epoch or lease.owner != self._owner.name:
             taker = "deleted" if lease is None else f"taken over by {describe(lease.owner)}"
             return JournalConflict(f"session {session_id!r} was {taker}; what this handle had buffered is dropped, open it anew")
-        stored = self._store.rows.get(session_id)
-        if log.rows is not None and log.rows is not stored:
+        stored, known = store.rows.get(session_id), log.rows
+        if known is not None and known is not stored:
             return JournalConflict(f"session {session_id!r} was deleted; what this handle had buffered is dropped, open it anew")
-        head = len(stored or ())
+        head = len(stored) if stored is not None else 0
         if first is not None and first != head + 1:
             return JournalConflict(f"session {session_id!r} is at seq {head}, so row {first} cannot be added; open it anew")
         return None
@@ -181,18 +182,17 @@ class MemoryJournal:
     def put(self, session_id: str, rows: list[Row], payloads: dict[str, bytes]) -> list[Row] | None:
         """Store them; the session's rows as they are now, if it has any."""
         store = self._store
+        stored = store.rows.get(session_id)
         if payloads:
             store.payloads.setdefault(session_id, {}).update(payloads)
-        if rows:
-            stored = store.rows.get(session_id)
-            if stored is None:
-                store.rows[session_id] = rows
-            else:
-                stored += rows
+        if stored is not None:
+            stored += rows
+        elif rows:
+            stored = store.rows[session_id] = rows
         if store.changed:
             for changed in store.changed.get(session_id, ()):
                 changed.set()
-        return store.rows.get(session_id)
+        return stored
 
     def payload(self, session_id: str, digest: str) -> bytes | None:
         return self._store.payloads.get(session_id, {}).get(digest)
@@ -246,8 +246,9 @@ class MemoryLog:
 
     async def claim(self, *, lease_s: float) -> list[Row]:
         self._check()
-        self._journal.flush()
-        self._check()
+        if self._dirty:
+            self._journal.flush()
+            self._check()
         claim, stored = self._journal.take(self, lease_s)
         self.claimed, self.rows = claim, stored
         rows = [] if stored is None else stored[self._seq :]
@@ -261,7 +262,7 @@ class MemoryLog:
         if not buffer:
             self._dirty[self] = None
         self._seq = seq = self._seq + 1
-        buffer.append(_row(Row, (self.session_id, seq, at, codec.VERSION, record)))
+        buffer.append(_row(Row, (self.session_id, seq, at, VERSION, record)))
         return seq
 
     async def durable(self, seq: int | None = None) -> None:
@@ -271,7 +272,8 @@ class MemoryLog:
             self._check()
 
     async def release(self) -> None:
-        self._journal.flush()
+        if self._dirty:
+            self._journal.flush()
         claim, self.claimed = self.claimed, None
         if claim is not None:
             self._journal.give_up(self, claim)
@@ -288,7 +290,9 @@ class MemoryLog:
     def flush(self) -> None:
         """Move the buffer into the store, or poison this log. Called by the journal only."""
         rows, self._buffer = self._buffer, []
-        payloads, self._payloads = self._payloads, {}
+        payloads = self._payloads
+        if payloads:
+            self._payloads = {}
         if self._failure is None:
             self._failure = self._journal.why_not(self, rows[0].seq if rows else None)
         if self._failure is None:

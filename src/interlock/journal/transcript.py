@@ -136,3 +136,7 @@ class Transcript:
         MessagesImported: _import,
         RunEnded: _end_run,
     }
+
+
+SAYING = frozenset(Transcript._SAYS)  # pyright: ignore[reportPrivateUsage]
+"""The kinds of records that change a transcript."""

@@ -57,8 +57,7 @@ def is_well_formed(response: ModelResponse) -> bool:
     message, stop, usage = cast("tuple[Any, Any, Any]", (response.message, response.stop, response.usage))
     return (
         type(message) is AssistantMessage
-        and type(message.content) is str
-        and type(message.reasoning) is str
+        and type(message.content) is type(message.reasoning) is str
         and type(message.tool_calls) is tuple
         and (not message.tool_calls or all(map(_is_call, message.tool_calls)))
         and (message.wire is None or _is_copy(message.wire))

@@ -207,7 +207,7 @@ class _Watch:
         self.waiting_since: float | None = now
         """None while nobody waits: a slow consumer is no idle provider."""
         self._deadline = now + (timeouts.exchange_s or math.inf)
-        self._look()
+        self._look(now)
 
     def wait(self) -> None:
         """Somebody waits for the provider from now on."""
@@ -232,12 +232,12 @@ class _Watch:
         ours_alone = self._task.uncancel() <= self._cancelling
         return ours_alone and isinstance(error, asyncio.CancelledError)
 
-    def _look(self) -> None:
+    def _look(self, now: float | None = None) -> None:
         first_s, idle_s = self._timeouts.first_byte_s or math.inf, self._timeouts.idle_s or math.inf
         if self._ending:
             idle_s = min(idle_s, _AFTER_FINISH_S)
         limit_s = idle_s if self.began else first_s
-        now = self._loop.time()
+        now = now or self._loop.time()
         since = now if self.waiting_since is None else self.waiting_since
         self._timer = None
         if now - since >= limit_s:

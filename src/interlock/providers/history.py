@@ -51,19 +51,19 @@ class EncodedHistory:
             tail: list[bytes] = []
             for place, message in enumerate(messages[kept:], kept + 1):
                 data = known.get(id(message))
-                tail.append(self._one(message, offered, messages[place:]) if data is None else data)
+                tail.append(self._one(message, offered, messages, place) if data is None else data)
             encoded[kept:] = tail
             self._messages = messages
             self._some_left_out = self._some_left_out or b"" in tail
         return encoded
 
-    def _one(self, message: Message, offered: tuple[ToolSpec, ...], later: tuple[Message, ...]) -> bytes:
+    def _one(self, message: Message, offered: tuple[ToolSpec, ...], messages: tuple[Message, ...], later: int) -> bytes:
         """Raises UsageError for a prompt with a file that this wire cannot carry. Once there is a newer prompt that file is named in a
         line of text instead: its own run has failed over it and said so, and no later run may fail over it again."""
         try:
             return self._encode(message, offered)
         except UsageError:
-            if not isinstance(message, UserMessage) or not any(isinstance(other, UserMessage) for other in later):
+            if not isinstance(message, UserMessage) or not any(isinstance(other, UserMessage) for other in messages[later:]):
                 raise
             content = carried(message.content, lambda part: self._encode(UserMessage(content=(part,)), offered))
             return self._encode(UserMessage(content=content), offered)
