@@ -104,10 +104,14 @@ class RecoveryStarted(Struct, frozen=True, kw_only=True):
 
 
 class ToolStarted(Struct, frozen=True, kw_only=True):
-    """A call entered the onion. ``call.id`` is the id that every layer and the handler see."""
+    """A call entered the onion. ``call.id`` is the id that every layer and the handler see.
+
+    edited: the arguments that a person gave instead of the model's, as JSON text.
+    """
 
     call: ToolCall
     key: str
+    edited: str | None = None
 
 
 class ToolProgress(Struct, frozen=True, kw_only=True):

@@ -75,7 +75,8 @@ def test_an_edit_runs_with_the_edited_arguments(commands: Commands) -> None:
     (commands.cwd / "deep" / "down.txt").touch()
     commands.waits("chat-42")
     with commands.model([text("Deep.")]) as server:
-        commands("answer", "chat-42", "--edit", '{"path": "deep"}')  # the command line has no layer that asks again
+        done = commands("answer", "chat-42", "--edit", '{"path": "deep"}')  # the command line has no layer that asks again
+        assert '→ list_files (edited) {"path":"deep"}' in done.stderr
         assert "down.txt" in server.requests[0].body["messages"][-1]["content"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from interlock import (
     extension,
     tool,
 )
-from interlock.events import ToolSuspended
+from interlock.events import RunFinished, ToolStarted, ToolSuspended
 from interlock.journal import MemoryJournal
 from interlock.messages import ToolMessage
 from interlock.records import HandlerStarted, QuestionAnswered, ToolStepEnded, ToolStepSuspended
@@ -145,7 +146,10 @@ def test_edited_arguments_are_asked_about_anew_and_the_old_question_is_closed() 
             assert second.id != question.id
             with pytest.raises(CommandRefused):
                 await agent.answer(question.id)
-            assert (await agent.answer(second.id)).text == "Paid less."
+            async with aclosing(agent.session(again.session_id).stream_answer(second.id)) as events:
+                shown = [event async for event in events]
+            assert next(event.edited for event in shown if isinstance(event, ToolStarted)) == '{"amount":3}'
+            assert next(event.result.text for event in shown if isinstance(event, RunFinished)) == "Paid less."
             (started,) = await records_of(agent, HandlerStarted)
             assert started.arguments == '{"amount":3}'
         assert (till.paid, layer.answers) == ([3], [None, True])

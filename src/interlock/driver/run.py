@@ -221,7 +221,7 @@ class Run:
                 self._spawn(ReconcileStep(self, action.call))
             case RunTool():
                 session.commit(ToolStepStarted(key=action.call.key))
-                self.emit(ToolStarted(call=action.call.call, key=action.call.key))
+                self.emit(ToolStarted(call=action.call.call, key=action.call.key, edited=action.call.edited))
                 self._spawn(ToolStep(self, action.call, self.parts.tools[action.call.call.name]))
             case SettleTool():
                 self.settle(action.record)

@@ -60,7 +60,8 @@ class Display:
                 self._end_text()
             case ToolStarted():
                 self._began[event.key] = time.monotonic()
-                self._tool("→", event.call.name, visible(" ".join(event.call.arguments.split())), style="cyan")
+                given = event.call.arguments if event.edited is None else f"(edited) {event.edited}"
+                self._tool("→", event.call.name, visible(" ".join(given.split())), style="cyan")
             case ToolFinished():
                 self._finished(event)
             case ToolProgress():
