@@ -12,6 +12,7 @@ from interlock.errors import JournalConflict, JournalError
 from interlock.journal.leases import Heartbeat
 from interlock.journal.memory import MemoryJournal, MemoryStore
 from interlock.journal.sqlite import SQLiteJournal
+from interlock.journal.sqlite_store import ROWS_MAX
 from interlock.journal.transcript import Transcript
 from interlock.testing.journal_bench import Clock
 from journal.journal_help import append, data_of, note, raw
@@ -131,8 +132,10 @@ def test_nothing_of_a_deleted_session_stays_in_the_file(tmp_path: Path) -> None:
         await log.durable()
         assert await journal.delete("s")
         with raw(path) as file:
-            for table in ("log", "payloads", "sessions"):
+            for table in ("log", "payloads"):
                 assert file.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+            # Its number is kept from being given again, and nothing else.
+            assert file.execute("SELECT * FROM sessions").fetchall() == [(1, None, "", 0, 0.0, 0.0, 0, 0, None)]
         await journal.aclose()
 
     asyncio.run(check(tmp_path / "agent.db"))
@@ -143,12 +146,14 @@ def test_of_rows_that_are_refused_together_not_even_the_first_is_stored(tmp_path
         journal = SQLiteJournal(path)
         log, neighbour = journal.session("s"), journal.session("t")
         append(neighbour, "fine")
-        append(log, "a")
+        append(log, *range(ROWS_MAX * 2))
         log.append(note("b"), at=float("nan"))
         with pytest.raises(JournalError):
             await log.durable()
         await neighbour.durable()
         assert (await journal.read("s"), data_of(await journal.read("t"))) == ([], ["fine"])
+        with raw(path) as file:
+            assert file.execute("SELECT count(*) FROM log").fetchone() == (1,)
         await journal.aclose()
 
     asyncio.run(check(tmp_path / "agent.db"))

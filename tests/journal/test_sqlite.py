@@ -138,14 +138,15 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     write = Writer.write
 
     def counted(self: Writer, parts: list[Part], *, now: float) -> Any:
-        written.append(sum(len(part.rows) for part in parts))
+        written.append(sum(part.count for part in parts))
         return write(self, parts, now=now)
 
     monkeypatch.setattr(Writer, "write", counted)
     return written
 
 
-def test_waiters_of_one_moment_share_one_transaction(tmp_path: Path, batches: list[int]) -> None:
+@pytest.mark.parametrize("durability", ["process", "power"])
+def test_waiters_of_one_moment_share_one_transaction(tmp_path: Path, batches: list[int], durability: Any) -> None:
     async def produce(journal: SQLiteJournal, name: str) -> None:
         log = journal.session(name)
         for n in range(5):
@@ -153,7 +154,7 @@ def test_waiters_of_one_moment_share_one_transaction(tmp_path: Path, batches: li
             await log.durable()
 
     async def check() -> None:
-        journal = SQLiteJournal(tmp_path / "agent.db", durability="power")
+        journal = SQLiteJournal(tmp_path / "agent.db", durability=durability)
         await journal.open()
         await asyncio.gather(*(produce(journal, f"s{n}") for n in range(64)))
         await journal.aclose()

@@ -16,7 +16,7 @@ from commands import Commands
 from interlock.errors import JournalCorrupt, JournalError
 from interlock.journal.health import PROBLEMS_MAX, health
 from interlock.journal.sqlite import SQLiteJournal
-from interlock.journal.sqlite_store import CHUNK_ROWS
+from interlock.journal.sqlite_rows import CHUNK_ROWS
 from journal.journal_help import append, data_of, fill, raw
 
 DAMAGE = {
@@ -51,6 +51,13 @@ DAMAGE = {
     "a version that never was": ("UPDATE log SET v = 0 WHERE seq = 2", "seq 2: no version of Interlock wrote schema 0"),
     "a body of NUL bytes": ("UPDATE log SET body = zeroblob(length(body)) WHERE seq = 2", "seq 2: the row is not a record"),
     "a missing first row": ("DELETE FROM log WHERE seq = 1", "seq 1: the row is missing"),
+    "a missing last row": ("DELETE FROM log WHERE seq = 3", "seq 3: the row is missing"),
+    "a row that leads past the one before it": ("UPDATE log SET before = 1 WHERE seq = 3", "seq 2: the row is missing"),
+    "a row that leads to itself": ("UPDATE log SET before = id WHERE seq = 3", "seq 2: the row is missing"),
+    "an entry of more rows": ("UPDATE sessions SET rows = 4", "seq 4: the row is missing"),
+    "an entry of fewer rows": ("UPDATE sessions SET rows = 2", "seq 2: the row is missing"),
+    "an entry that leads to another row": ("UPDATE sessions SET last = 2", "seq 3: the row is missing"),
+    "an entry that is no number": ("UPDATE sessions SET rows = 'x'", "its entry in the table of sessions is damaged"),
 }
 
 
@@ -65,16 +72,16 @@ def test_a_damaged_row_is_named_and_never_skipped(tmp_path: Path, damage: str) -
             assert other.execute(statement).rowcount >= 1
         journal = SQLiteJournal(path)
         for attempt in (journal.read("s"), journal.session("s").claim(lease_s=15), anext(journal.tail("s"))):
-            with pytest.raises(JournalCorrupt, match=f"session 's', {message}"):
+            with pytest.raises(JournalCorrupt, match=f"session 's'[,:] {message}"):
                 await attempt
-        if damage not in ("a missing first row", "two rows in another order", "a row that was moved"):
+        if "seq = 2" in statement and damage != "a row that was moved":
             assert data_of(await journal.read("s", after=2)) == ["cc"]
         await journal.aclose()
 
     asyncio.run(check())
     told = [finding.what for finding in health(str(path)) if finding.state == "broken"]
     assert len(told) == 1
-    assert re.search(f"session 's', {message}", told[0])
+    assert re.search(f"session 's'[,:] {message}", told[0])
 
 
 def test_every_bit_of_a_row_counts(tmp_path: Path) -> None:
@@ -152,6 +159,37 @@ def test_a_gap_beyond_the_first_chunk_is_found(tmp_path: Path) -> None:
         journal = SQLiteJournal(path)
         with pytest.raises(JournalCorrupt, match=f"seq {CHUNK_ROWS + 1}"):
             await journal.read("s")
+        await journal.aclose()
+
+    asyncio.run(check())
+
+
+def test_a_session_whose_entry_is_of_another_time_than_its_rows_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    asyncio.run(fill(path, "aa", "bb", "cc"))
+    with raw(path) as other:
+        other.execute("UPDATE sessions SET rows = 2, last = 2")
+    told = [finding.what for finding in health(str(path)) if finding.state == "broken"]
+    assert len(told) == 1
+    assert "1 records belong to no session" in told[0]
+
+
+def test_a_session_that_is_deleted_while_it_is_read_is_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+
+    async def check() -> None:
+        await fill(path, *range(CHUNK_ROWS * 2))
+        journal = SQLiteJournal(path)
+        await journal.open()
+        reading = asyncio.create_task(journal.read("s"))
+        await asyncio.sleep(0)
+        assert not reading.done()
+        with raw(path) as other:
+            other.execute("BEGIN")
+            other.execute("DELETE FROM log")
+            other.execute("DELETE FROM sessions")
+            other.execute("COMMIT")
+        assert await reading == []
         await journal.aclose()
 
     asyncio.run(check())

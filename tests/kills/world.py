@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from interlock.journal.sqlite_store import CHUNK_ROWS, read
+from interlock.journal.sqlite_rows import read
 from interlock.records import Row
 from interlock.testing import Step, call, calls, text
 from kills.life import TRAITS
@@ -78,10 +78,7 @@ class World:
         found: list[Row] = []
         with closing(sqlite3.connect(f"file:{quote(str(self.journal))}?mode=ro", uri=True)) as connection:
             try:
-                while chunk := read(connection, self.name, len(found)):
-                    found += chunk
-                    if len(chunk) < CHUNK_ROWS:
-                        break
+                found = read(connection, self.name)
             except sqlite3.OperationalError as error:
                 if "no such table" not in str(error):  # it died before it had made them
                     raise

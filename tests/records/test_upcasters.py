@@ -20,7 +20,7 @@ from interlock.errors import JournalCorrupt
 from interlock.journal import MemoryJournal, SQLiteJournal
 from interlock.journal.health import health
 from interlock.journal.memory import MemoryStore
-from interlock.journal.sqlite_store import checksum
+from interlock.journal.sqlite_rows import checksum
 from interlock.journal.transcript import Transcript
 from interlock.machine import fold
 from interlock.records import Row, codec
@@ -92,8 +92,8 @@ async def write(path: Path, rows: list[tuple[int, float, int, bytes]]) -> None:
     await (made := SQLiteJournal(path)).open()
     await made.aclose()
     connection = sqlite3.connect(path)
-    connection.execute("INSERT INTO sessions (id, name) VALUES (1, 's')")
-    sql = "INSERT INTO log (session, seq, at, v, body, crc) VALUES (1, ?, ?, ?, ?, ?)"
+    connection.execute("INSERT INTO sessions (id, name, rows, last) VALUES (1, 's', ?, ?)", (len(rows), len(rows)))
+    sql = "INSERT INTO log (before, session, seq, at, v, body, crc) VALUES (0, 1, ?, ?, ?, ?, ?)"
     connection.executemany(sql, [(*row, checksum(*row)) for row in rows])
     connection.commit()
     connection.close()

@@ -58,7 +58,9 @@ async def leave_in_the_tool(play: Play) -> None:
 
 
 async def cancel_in_the_tool(play: Play) -> None:
-    await play.stage.running.wait()
+    while len(play.stage.ran) < 2:  # a handler that has not started would be settled otherwise
+        play.stage.running.clear()
+        await play.stage.running.wait()
     await play.agent.session(play.session).cancel()
 
 

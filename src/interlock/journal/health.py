@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 from urllib.parse import quote
 
 from ..errors import JournalCorrupt
-from . import sqlite_store as store
-from .sqlite_file import APPLICATION_ID, SCHEMA_VERSION
+from .sqlite_file import APPLICATION_ID, SCHEMA_VERSION, other_schema
+from .sqlite_rows import check
 
 __all__ = ["Finding", "health"]
 
@@ -54,8 +54,8 @@ def _checked(connection: sqlite3.Connection, path: str) -> Iterator[Finding]:
         yield Finding("broken", f"{path}: this is no journal of Interlock's")
         return
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > SCHEMA_VERSION:
-        yield Finding("broken", f"{path}: written by a newer version of Interlock (schema {version}); upgrade")
+    if version != SCHEMA_VERSION:
+        yield Finding("broken", f"{path}: {other_schema(version)}")
         return
     problems = [row[0] for row in connection.execute(f"PRAGMA integrity_check({PROBLEMS_MAX})") if row[0] != "ok"]
     if problems:
@@ -72,22 +72,22 @@ def _checked(connection: sqlite3.Connection, path: str) -> Iterator[Finding]:
             break
     if damaged:
         return
-    sessions, records = connection.execute("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM log)").fetchone()
+    sessions, records = connection.execute("SELECT (SELECT count(name) FROM sessions), (SELECT count(*) FROM log)").fetchone()
     yield Finding("ok", f"{path}: integrity_check ok, {sessions} sessions, {records:,} records, {os.path.getsize(path) / 1e6:,.1f} MB")
 
 
 def _damage(connection: sqlite3.Connection) -> Iterator[str]:
     """What the file's own structure does not tell: each session up to its first record that is not what was written."""
-    for (name,) in connection.execute("SELECT name FROM sessions ORDER BY id").fetchall():
-        after = 0
+    whole = True
+    for (name,) in connection.execute("SELECT name FROM sessions WHERE name IS NOT NULL ORDER BY id").fetchall():
         try:
-            while rows := store.read(connection, name, after):
-                after = rows[-1].seq
+            check(connection, name)
         except JournalCorrupt as error:
+            whole = False
             yield f"{error}; the records before it are whole"
-    orphans = "SELECT count(*) FROM log WHERE session NOT IN (SELECT id FROM sessions)"
-    if count := connection.execute(orphans).fetchone()[0]:
-        yield f"{count} records belong to no session: a row of the table of sessions is missing; restore a copy"
+    orphans = "SELECT count(*) FROM log LEFT JOIN sessions ON sessions.id = session WHERE name IS NULL OR (? AND seq > rows)"
+    if count := connection.execute(orphans, (whole,)).fetchone()[0]:
+        yield f"{count} records belong to no session: a row of the table of sessions is missing or of another time; restore a copy"
     for name, digest, data in connection.execute("SELECT name, digest, data FROM payloads JOIN sessions ON id = session"):
         if len(digest) == 64 and hashlib.sha256(data).hexdigest() != digest:
             yield f"session {name!r}: the full copy {digest[:12]}... of a result was changed after it was written"

@@ -11,8 +11,7 @@ from weakref import WeakValueDictionary
 
 from ..errors import JournalConflict, JournalError, UsageError
 from ..messages import clean
-from ..records import Record, Row
-from ..records.codec import VERSION
+from ..records import Record, Row, codec
 from .base import SessionInfo
 from .leases import Claim, Heartbeat, Lease, busy, busy_here, holds, state_of
 from .owner import describe, new_owner, retire
@@ -262,7 +261,7 @@ class MemoryLog:
         if not buffer:
             self._dirty[self] = None
         self._seq = seq = self._seq + 1
-        buffer.append(_row(Row, (self.session_id, seq, at, VERSION, record)))
+        buffer.append(_row(Row, (self.session_id, seq, at, codec.VERSION, record)))
         return seq
 
     async def durable(self, seq: int | None = None) -> None:

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary, finalize
 from ..errors import InterlockError, SessionBusy, UsageError
 from ..messages import clean
 from ..records import Row
+from . import sqlite_rows as stored
 from . import sqlite_store as store
 from .base import SessionInfo
 from .leases import Claim, Heartbeat, busy, busy_here, holds
@@ -86,14 +87,8 @@ class SQLiteJournal:
         return SQLiteLog(self, clean(session_id))
 
     async def read(self, session_id: str, *, after: int = 0) -> list[Row]:
-        session_id, rows = clean(session_id), list[Row]()
-        while chunk := await self._query(partial(store.read, session=session_id, after=max(after, 0))):
-            rows += chunk
-            after = chunk[-1].seq
-            if len(chunk) < store.CHUNK_ROWS:
-                break
-            await asyncio.sleep(0)
-        return rows
+        session_id = clean(session_id)
+        return await self._read(session_id, await self._query(partial(stored.find, name=session_id)), max(after, 0))
 
     async def tail(self, session_id: str, *, after: int = 0) -> AsyncGenerator[Row, None]:
         session_id, after = clean(session_id), max(after, 0)
@@ -103,7 +98,7 @@ class SQLiteJournal:
         try:
             while True:
                 changed.clear()
-                rows = await self._query(partial(store.read, session=session_id, after=after))
+                rows = await self.read(session_id, after=after)
                 for row in rows:
                     after = row.seq
                     yield row
@@ -117,7 +112,7 @@ class SQLiteJournal:
                 del self._changed[session_id]
 
     async def sessions(self) -> list[SessionInfo]:
-        return await self._in_worker(partial(store.list_sessions, now=self._clock()), "read")
+        return await self._in_worker(partial(stored.list_sessions, now=self._clock()), "read")
 
     async def delete(self, session_id: str) -> bool:
         session_id = clean(session_id)
@@ -164,6 +159,7 @@ class SQLiteJournal:
             failures += [log.failure for log in rest if log.failure is not None]
         if self._flusher is not None:
             await self._flusher.idle()
+            self._flusher.close()
         self._closed = True
         if self._connections is not None:
             await self._worker.call(self._connections.close)
@@ -207,9 +203,9 @@ class SQLiteJournal:
                 )
         return self._flusher
 
-    async def look(self, session_id: str, *, after: int) -> tuple[store.Place | None, list[Row]]:
+    async def look(self, session_id: str, *, after: int) -> tuple[stored.Place | None, list[Row]]:
         """The session's number, lease and rows after ``after``. Raises SessionBusy if the lease keeps us out."""
-        place = await self._query(partial(store.find, name=session_id))
+        place = await self._query(partial(stored.find, name=session_id))
         if self._connections is not None:
             check_there(self.path, self._connections)
         if place is None:
@@ -218,7 +214,7 @@ class SQLiteJournal:
             now = self._clock()
             if holds(place.lease, now=now):
                 raise busy(session_id, place.lease, now=now)
-        return place, await self.read(session_id, after=after)
+        return place, await self._read(session_id, place, after)
 
     def new_claim(self, log: SQLiteLog, lease_s: float) -> Claim:
         """A claim whose lease is still to be written. Raises SessionBusy if another handle of this object has the session."""
@@ -236,9 +232,21 @@ class SQLiteJournal:
                 self._heartbeat.rest()
 
     async def payload(self, session_id: str, digest: str) -> bytes | None:
-        return await self._query(partial(store.find_payload, session=session_id, digest=digest))
+        return await self._query(partial(stored.find_payload, session=session_id, digest=digest))
 
     # Inside.
+
+    async def _read(self, session_id: str, place: stored.Place | None, after: int) -> list[Row]:
+        """The rows of ``place`` after ``after``, from the last on in chunks."""
+        chunks: list[list[Row]] = []
+        while place is not None and place.rows > after:
+            if chunks:
+                await asyncio.sleep(0)
+            rows, place = await self._query(partial(stored.read_back, session=session_id, place=place, after=after))
+            if not rows:  # deleted meanwhile
+                return []
+            chunks.append(rows)
+        return chunks[0] if len(chunks) == 1 else [row for rows in reversed(chunks) for row in rows]
 
     def _check_pid(self) -> None:
         if self._pid and self._pid != os.getpid():
@@ -277,7 +285,7 @@ class SQLiteJournal:
     def _notify(self, parts: Iterable[store.Part]) -> None:
         if self._changed:
             for part in parts:
-                for changed in self._changed.get(part.session, ()) if part.rows else ():
+                for changed in self._changed.get(part.session, ()) if part.values else ():
                     changed.set()
 
     async def _renew(self) -> float | None:

@@ -1,45 +1,46 @@
-"""What a SQLite journal asks of its database. Blocking, without asyncio; every function takes the connection to use."""
+"""What a SQLite journal writes to its database. Blocking, without asyncio."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from struct import Struct as Layout
-from typing import NamedTuple
-from zlib import crc32
+from typing import Any
 
 from msgspec import Struct
 
 from ..errors import InterlockError, JournalConflict, JournalCorrupt, JournalError, SessionBusy
-from ..records import Record, Row
-from ..records.codec import decode
-from .base import SessionInfo
-from .leases import Lease, busy, holds, state_of
+from ..records import Row
+from .leases import busy, holds
 from .owner import describe
 from .retention import has_open_run
+from .sqlite_rows import STEP, Place, find, read_back
 
-RowTuple = tuple[int, int, float, int, bytes, int]
-"""The session's number (0 while the log does not know it), seq, at, v, body, and the checksum of the last four."""
+_Move = tuple[int, int, float | None, int, str, int, int]
+"""A session's new number of rows, its last id, its first row's time; and its number, owner, epoch, and number of rows before."""
 
-CHUNK_ROWS = 256
-"""Rows read at a time: about 1 ms of work, so that a long session does not stop the event loop."""
+COLUMNS = 7
+"""What a row has in ``Part.values``: the id of the session's row before it (0: the id before its own), the session's number, seq,
+at, v, body, and the checksum of the last four."""
 
 
 class Part(Struct, eq=False, gc=False):
     """What one log wants stored in one transaction.
 
-    number: of the session, 0 if the log does not know it; filled in when stored. base: the seq before the first of
-    ``rows``. epoch: of the log's claim, 0 without one. take: the lease is to be written. leave: it is to be removed.
-    only_leave: of a poisoned log, nothing but its lease is touched. size: of all bodies and payloads, in bytes.
+    number: of the session, 0 if the log does not know it; filled in when stored. base: the seq before the first of its rows.
+    count: how many rows. values: their columns, one row after the other; the writer fills in the first two. last: the id of the row
+    ``base``; of the last row, once stored. epoch: of the log's claim, 0 without one. take: the lease is to be written. leave: it is
+    to be removed. only_leave: of a poisoned log, nothing but its lease is touched. size: of all bodies and payloads, in bytes.
     """
 
     session: str
     number: int
     base: int
-    rows: list[RowTuple]
+    count: int
+    values: list[Any]
     payloads: dict[str, bytes]
+    last: int = 0
     epoch: int = 0
     lease_s: float = 0.0
     take: bool = False
@@ -49,32 +50,48 @@ class Part(Struct, eq=False, gc=False):
 
 
 class Writer:
-    """A connection that writes, and what it knows to be so until somebody else writes, too.
+    """A connection that writes.
 
-    Each part needs a look at its session's lease, inside the transaction. While nobody else has committed anything
-    (``data_version``: one question for the whole transaction) the answer can only be the one that was found before.
+    A session's entry says how many rows it has and which is the last, and changes together with them, if the lease is still the
+    writer's and the rows are still those that it knows. That one statement is the fence.
     """
-
-    _KNOWN_MAX = 10_000
 
     def __init__(self, connection: sqlite3.Connection, owner: str) -> None:
         self.connection = connection
         self._owner = owner
-        self._version = -1
-        self._known: dict[int, int] = {}
-        """By session number: the epoch that may write, 0 if anyone may."""
+        self._cursor = connection.cursor()  # one for all statements: making one takes as long as a small statement
+
+    def close(self) -> None:
+        """Or the connection would stay open, for the cursor's last statement."""
+        self._cursor.close()
 
     def write(self, parts: list[Part], *, now: float) -> dict[Part, InterlockError]:
         """Store ``parts`` in one transaction. Returns those that were refused, and why; the others are stored.
 
         Raises sqlite3.Error if nothing was stored.
         """
-        if len(parts) == 1 and self._write_usual(parts[0], now):
-            return {}
+        execute = self._cursor.execute
+        refused: dict[Part, InterlockError] = {}
+        execute("BEGIN IMMEDIATE")
         try:
-            return self._write(parts, now, savepoints=False)
-        except _OneRefused:
-            return self._write(parts, now, savepoints=True)
+            try:
+                one = parts[0]
+                if len(parts) == 1 and 0 < one.count <= _FEW and one.number and one.epoch and not (one.take or one.payloads):
+                    stored = self._store_one(one)
+                else:
+                    stored = self._store(parts, now)
+            except _REFUSALS:
+                execute("ROLLBACK")
+                execute("BEGIN IMMEDIATE")
+                stored = self._store_each(parts, now, refused)
+            execute("COMMIT")
+        except BaseException:
+            if self.connection.in_transaction:  # a full disk rolls back by itself
+                self.connection.rollback()
+            raise
+        for part, number, last in stored:
+            part.number, part.last = number, last
+        return refused
 
     def delete(self, session: str, *, now: float) -> bool | SessionBusy:
         """Remove all of a session; whether there was a row, or why it may not be."""
@@ -84,40 +101,50 @@ class Writer:
                 return False
             if place.lease is not None and holds(place.lease, now=now):
                 return busy(session, place.lease, now=now)
-            return self._delete(place.number)
+            return self._delete(place)
 
     def delete_ended(self, session: str, *, now: float, before: float, dry_run: bool) -> bool:
         """Remove a session whose last record is not younger than ``before``, unless it is held, damaged or in the middle of a run;
         whether it was removed, or would be."""
         with self._alone():
             place = find(self.connection, name=session)
-            if place is None or (place.lease is not None and holds(place.lease, now=now)) or not self._ended(place.number, session, before):
+            if place is None or (place.lease is not None and holds(place.lease, now=now)) or not self._ended(place, session, before):
                 return False
-            return dry_run or self._delete(place.number)
+            return dry_run or self._delete(place)
 
-    def _ended(self, number: int, session: str, before: float) -> bool:
-        query = "SELECT seq, at, v, body, crc FROM log WHERE session = ? ORDER BY seq DESC"
+    def _ended(self, place: Place, session: str, before: float) -> bool:
         try:
-            rows = self.connection.execute(query, (number,))
-            newest = next(rows, None)
-            if newest is None or newest[1] > before:
-                return False
-            newest_first = (_record(seq, at, v, body, crc, session) for seq, at, v, body, crc in chain((newest,), rows))
-            return not has_open_run(newest_first)
+            newest_first = self._newest_first(place, session)
+            newest = next(newest_first, None)
+            return newest is not None and newest.at <= before and not has_open_run(row.record for row in chain((newest,), newest_first))
         except JournalCorrupt:
             return False  # a person should look at it first
 
-    def _delete(self, number: int) -> bool:
-        execute = self.connection.execute
-        there = execute("DELETE FROM log WHERE session = ?", (number,)).rowcount > 0
+    def _newest_first(self, place: Place, session: str) -> Iterator[Row]:
+        while place.rows:
+            rows, place = read_back(self.connection, session, place, 0)
+            yield from reversed(rows)
+
+    def _delete(self, place: Place) -> bool:
+        """A row of the table of sessions stays, without its name, if it is the last: so that its number is not given again, and
+        whoever still has it writes to none."""
+        execute, number = self.connection.execute, place.number
+        there = execute(_DELETE, (place.last, number, number)).rowcount
+        if there != place.rows:  # damaged: what is left is looked for
+            there += execute("DELETE FROM log WHERE session = ?", (number,)).rowcount
         execute("DELETE FROM payloads WHERE session = ?", (number,))
-        execute("DELETE FROM sessions WHERE id = ?", (number,))
-        return there
+        execute("DELETE FROM sessions WHERE name IS NULL AND id < ?", (number,))
+        execute("DELETE FROM sessions WHERE id = ? AND id < (SELECT max(id) FROM sessions)", (number,))
+        execute(
+            "UPDATE sessions SET name = NULL, owner = '', epoch = 0, lease_s = 0, until = 0, rows = 0, last = 0, created_at = NULL "
+            "WHERE id = ?",
+            (number,),
+        )
+        return there > 0
 
     @contextmanager
     def _alone(self) -> Generator[None]:
         """A transaction in which nobody else writes."""
-        self._known.clear()
         self.connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -127,158 +154,160 @@ class Writer:
                 self.connection.rollback()
             raise
 
-    def _write_usual(self, part: Part, now: float) -> bool:
-        """Rows of one session that is new, or whose lease is ours and may end with them, in as few statements as can be: each
-        looks at the lease itself. False, with nothing stored, for anything else."""
-        rows, number, count = part.rows, part.number, len(part.rows)
-        if not 0 < count < len(_ADD_IF_OURS) or not part.epoch or part.payloads:
-            return False
-        execute, ours = self.connection.execute, (number, self._owner, part.epoch)
-        try:
-            if part.take:
-                if number or part.leave:
-                    return False
-                execute("BEGIN IMMEDIATE")
-                taken = execute(_TAKE, (part.session, self._owner, part.epoch, part.lease_s, now + part.lease_s))
-                number = taken.lastrowid or 0 if taken.rowcount == 1 else 0
-            elif rows[0][0] != number:
-                return False
-            elif not part.leave:
-                values = [value for row in rows for value in (*row, *ours)]
-                return execute(_ADD_IF_OURS[count], values).rowcount == count
-            else:
-                execute("BEGIN IMMEDIATE")
-                number = number if execute(_LEAVE, ours).rowcount == 1 else 0
-            if number:
-                self.connection.executemany(_ADD, _numbered(rows, number))
-            execute("COMMIT" if number else "ROLLBACK")
-        except BaseException as error:
-            if self.connection.in_transaction:  # a full disk rolls back by itself
-                self.connection.rollback()
-            if isinstance(error, _REFUSALS):
-                return False
-            raise
-        self._known.pop(number, None)
-        part.number = part.number or number
-        return number > 0
+    def _store_one(self, part: Part) -> list[tuple[Part, int, int]]:
+        """The same as ``_store`` for what there is most often: rows of one session that is ours, in half the time."""
+        execute, rows, number, base = self._cursor.execute, part.values, part.number, part.base
+        count = part.count
+        rows[0] = part.last
+        rows[1::COLUMNS] = [number] * count
+        last = execute(_ADD[count], rows).lastrowid or 0
+        move = (base + count, last, rows[3], number, self._owner, part.epoch, base)
+        if execute(_MOVE_LEAVE if part.leave else _MOVE, move).rowcount != 1:
+            raise _Moved
+        return [(part, number, last)]
 
-    def _write(self, parts: list[Part], now: float, *, savepoints: bool) -> dict[Part, InterlockError]:
-        refused: dict[Part, InterlockError] = {}
-        numbers: list[int] = []
-        rows: list[RowTuple] = []
-        execute = self.connection.execute
-        execute("BEGIN IMMEDIATE")
-        try:
-            self._see()
-            for part in parts:
-                if savepoints:
-                    execute("SAVEPOINT part")
-                try:
-                    number = self._put(part, now)
-                    rows += _numbered(part.rows, number)
-                    if savepoints:
-                        self._insert(rows)
-                        rows.clear()
-                except InterlockError as error:
-                    refused[part] = error
-                    number = 0
-                except _REFUSALS as cause:
-                    if not savepoints:
-                        raise _OneRefused from cause
-                    execute("ROLLBACK TO part")
-                    rows.clear()
-                    self._known.clear()
-                    refused[part] = _refusal(part, cause)
-                    number = 0
-                numbers.append(number)
-                if savepoints:
-                    execute("RELEASE part")
+    def _store(self, parts: list[Part], now: float) -> list[tuple[Part, int, int]]:
+        """Each part with its session's number and the id of its last row. Raises one of _REFUSALS if any part is refused."""
+        values: list[Any] = []
+        stored: list[tuple[Part, int, int]] = []
+        for part in parts:
+            number, last = part.number, part.last
+            if part.take or part.payloads or not part.epoch or not number:
+                number, last = self._prepare(part, now)
+            if rows := part.values:
+                rows[0] = last
+                if rows[1] != number:
+                    rows[1::COLUMNS] = [number] * part.count
+                values += rows
+            stored.append((part, number, last))
+        top = self._insert(values) - len(values) // COLUMNS
+        moves: list[_Move] = []
+        for place, (part, number, last) in enumerate(stored):
+            if count := part.count:
+                top += count
+                last = top
+                stored[place] = part, number, last
+            base = part.base
+            move = (base + count, last, part.values[3] if count else None, number, self._owner, part.epoch, base)
+            if part.leave or not part.epoch:
+                self._move_last(part, move)
+            else:
+                moves.append(move)
+        if len(moves) == 1:
+            moved = self._cursor.execute(_MOVE, moves[0]).rowcount
+        else:
+            moved = self._cursor.executemany(_MOVE, moves).rowcount if moves else 0
+        if moved != len(moves):
+            raise _Moved
+        return stored
+
+    def _move_last(self, part: Part, move: _Move) -> None:
+        """The entry of a session whose lease goes, or that has none."""
+        execute, number = self._cursor.execute, move[3]
+        if part.only_leave:
+            execute(_LEAVE, (number, self._owner, part.epoch))
+        elif part.epoch:
+            if execute(_MOVE_LEAVE, move).rowcount != 1:
+                raise _Moved
+        elif part.values and execute(_MOVE_FREE, (*move[:4], part.base)).rowcount != 1:
+            raise _Moved
+
+    def _store_each(self, parts: list[Part], now: float, refused: dict[Part, InterlockError]) -> list[tuple[Part, int, int]]:
+        execute = self._cursor.execute
+        stored: list[tuple[Part, int, int]] = []
+        for part in parts:
+            execute("SAVEPOINT part")
             try:
-                self._insert(rows)
+                if part.number and not part.only_leave:
+                    _check(part, find(self.connection, number=part.number), self._owner, now)
+                stored += self._store([part], now)
             except _REFUSALS as cause:
-                raise _OneRefused from cause
-            execute("COMMIT")
-        except BaseException:
-            self._known.clear()
-            if self.connection.in_transaction:  # a full disk rolls back by itself
-                self.connection.rollback()
-            raise
-        for part, number in zip(parts, numbers, strict=True):
-            part.number = number
-        return refused
+                execute("ROLLBACK TO part")
+                refused[part] = cause if isinstance(cause, InterlockError) else _refusal(part, cause)
+            execute("RELEASE part")
+        return stored
 
-    def _see(self) -> None:
-        version = self.connection.execute("PRAGMA data_version").fetchone()[0]
-        if version != self._version or len(self._known) > self._KNOWN_MAX:
-            self._known.clear()
-            self._version = version
-
-    def _put(self, part: Part, now: float) -> int:
-        """Store all but the rows; returns the session's number. Raises JournalConflict, SessionBusy before it writes."""
-        number, owner, execute = part.number, self._owner, self.connection.execute
-        place: Place | None = None
-        lease = (owner, part.epoch, part.lease_s, now + part.lease_s) if part.take and not part.leave else None
-        if part.take or (self._known.get(number) != part.epoch and not part.only_leave):
-            place = find(self.connection, number=number) if number else find(self.connection, name=part.session)
-            _check(part, place, owner, now)
-            if place is None:
-                number, lease = _add_session(self.connection, part.session, lease), None
+    def _prepare(self, part: Part, now: float) -> tuple[int, int]:
+        """Store all but the rows; returns the session's number and the id of its last row. Raises JournalConflict, SessionBusy."""
+        number, last, execute = part.number, part.last, self._cursor.execute
+        if part.take or not part.epoch or not number:
+            added = 0 if number else self._add_session(part, now)
+            if added:
+                number = added
             else:
-                number = place.number
-            self._known[number] = part.epoch
+                place = find(self.connection, number=number) if number else find(self.connection, name=part.session)
+                place = _check(part, place, self._owner, now)
+                number, last = place.number, place.last
+                if part.take:
+                    execute(_TAKE, (self._owner, part.epoch, part.lease_s, now + part.lease_s, number))
         if part.payloads:
             payloads = [(number, digest, data) for digest, data in part.payloads.items()]
-            self.connection.executemany("INSERT OR IGNORE INTO payloads VALUES (?, ?, ?)", payloads)
-        if lease is not None:
-            execute("UPDATE sessions SET owner = ?, epoch = ?, lease_s = ?, until = ? WHERE id = ?", (*lease, number))
-        elif part.leave:
-            self._known.pop(number, None)
-            if not part.take:
-                execute(_LEAVE, (number, owner, part.epoch))
-            elif place is not None and place.lease is not None:  # taken over and given up at once: the void lease must go all the same
-                execute("UPDATE sessions SET owner = '', until = 0 WHERE id = ?", (number,))
-        return number
+            self._cursor.executemany("INSERT OR IGNORE INTO payloads VALUES (?, ?, ?)", payloads)
+        return number, last
 
-    def _insert(self, rows: list[RowTuple]) -> None:
-        if rows:
-            self.connection.executemany(_ADD, rows)
+    def _add_session(self, part: Part, now: float) -> int:
+        """The number of a session that is new; 0 if it is not."""
+        lease = (self._owner, part.epoch, part.lease_s, now + part.lease_s) if part.take else ("", 0, 0.0, 0.0)
+        added = self._cursor.execute(_ADD_SESSION, (part.session, *lease))
+        return added.lastrowid or 0 if added.rowcount == 1 else 0
 
-
-_ADD = "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)"
-_LEAVE = "UPDATE sessions SET owner = '', until = 0 WHERE id = ? AND owner = ? AND epoch = ?"
-_TAKE = "INSERT OR IGNORE INTO sessions (name, owner, epoch, lease_s, until) VALUES (?, ?, ?, ?, ?)"
-_ONE = "SELECT ?, ?, ?, ?, ?, ? FROM sessions WHERE id = ? AND owner = ? AND epoch = ?"
-_ADD_IF_OURS = ["", *(f"INSERT INTO log {' UNION ALL '.join([_ONE] * rows)}" for rows in range(1, 9))]
-"""By the number of rows: add them if the lease is ours, in a transaction of its own."""
+    def _insert(self, values: list[Any]) -> int:
+        """Add the rows, whose ids follow one another. Returns the last one's."""
+        last = start = 0
+        while rest := (len(values) - start) // COLUMNS:
+            rows = ROWS_MAX if rest >= ROWS_MAX else min(rest, _FEW)
+            end = start + rows * COLUMNS
+            last = self._cursor.execute(_ADD[rows], values[start:end]).lastrowid or 0
+            start = end
+        return last
 
 
-class _OneRefused(Exception):
-    """A row broke a constraint: the transaction has to be done again with a savepoint for each part."""
+ROWS_MAX = 64
+"""Rows in one statement, which lets go of the interpreter once, and not once for each row."""
+
+# OR FAIL: a statement that fails in the middle leaves its first rows, which a rollback takes away with all else, and SQLite keeps no copy
+# of each page for the case.
+_FEW = 16
+_ROW = f"({', '.join('?' * COLUMNS)})"
+_ADD = {
+    rows: f"INSERT OR FAIL INTO log (before, session, seq, at, v, body, crc) VALUES {', '.join([_ROW] * rows)}"
+    for rows in (*range(1, _FEW + 1), ROWS_MAX)
+}
+_ADD_SESSION = "INSERT OR IGNORE INTO sessions (name, owner, epoch, lease_s, until) VALUES (?, ?, ?, ?, ?)"
+_TAKE = "UPDATE sessions SET owner = ?, epoch = ?, lease_s = ?, until = ? WHERE id = ?"
+_OURS = "WHERE id = ? AND owner = ? AND epoch = ?"
+_LEAVE = f"UPDATE sessions SET owner = '', until = 0 {_OURS}"
+_MOVE = f"UPDATE sessions SET rows = ?, last = ?, created_at = ifnull(created_at, ?) {_OURS} AND rows = ?"
+_MOVE_LEAVE = f"UPDATE sessions SET rows = ?, last = ?, created_at = ifnull(created_at, ?), owner = '', until = 0 {_OURS} AND rows = ?"
+_MOVE_FREE = "UPDATE sessions SET rows = ?, last = ?, created_at = ifnull(created_at, ?) WHERE id = ? AND rows = ?"
+
+
+_DELETE = f"""DELETE FROM log WHERE id IN (
+    WITH RECURSIVE back (id, before) AS (
+        SELECT id, before FROM log WHERE id = ? AND session = ?
+        UNION ALL
+        SELECT log.id, log.before FROM back JOIN log ON {STEP} AND log.session = ?
+    )
+    SELECT id FROM back
+)"""
+
+
+class _Moved(Exception):
+    """A session's entry is not what its writer thinks."""
 
 
 _REFUSALS = (
     *(sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError),
-    *(OverflowError, TypeError, ValueError),
+    *(OverflowError, TypeError, ValueError, InterlockError, _Moved),
 )
-"""What a row, rather than the database, can be the reason of."""
+"""What a part, rather than the database, can be the reason of."""
 
 
-def _numbered(rows: list[RowTuple], number: int) -> list[RowTuple]:
-    if not rows or rows[0][0] == number:
-        return rows
-    return [(number, *rest) for _, *rest in rows]  # pyright: ignore[reportReturnType]
-
-
-def _check(part: Part, place: Place | None, owner: str, now: float) -> None:
-    """Raise if ``part`` must not be written. That its rows follow the stored ones the primary key sees to.
-
-    (Rows are only ever added, and a number is never given again: what a log knew of its session is still there.)
-    """
+def _check(part: Part, place: Place | None, owner: str, now: float) -> Place:
+    """``place``; raises if ``part`` must not be written there."""
     session = part.session
     if place is None:
-        if part.number:
-            raise JournalConflict(f"session {session!r} was deleted; what this handle had buffered is dropped, open it anew")
-        return
+        raise JournalConflict(f"session {session!r} was deleted; what this handle had buffered is dropped, open it anew")
     lease = place.lease
     if part.epoch and not part.take:
         if lease is None or lease.epoch != part.epoch or lease.owner != owner:
@@ -289,100 +318,13 @@ def _check(part: Part, place: Place | None, owner: str, now: float) -> None:
             raise JournalConflict(f"session {session!r} is being written by {describe(lease.owner)}; claim it first")
         if lease.owner != owner:
             raise busy(session, lease, now=now)
+    if place.rows != part.base and (part.epoch or part.values):
+        raise JournalConflict(f"session {session!r}: another writer has added rows after seq {part.base}; open it anew")
+    return place
 
 
 def _refusal(part: Part, cause: Exception) -> JournalError:
-    if getattr(cause, "sqlite_errorcode", 0) in (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE):
-        return JournalConflict(f"session {part.session!r}: another writer has added rows after seq {part.base}; open it anew")
     return JournalError(f"session {part.session!r}: the rows after seq {part.base} cannot be stored ({cause})")
-
-
-class Place(NamedTuple):
-    """A session's number, and the lease on it if there is one."""
-
-    number: int
-    lease: Lease | None
-
-
-_BY_NUMBER, _BY_NAME = (f"SELECT id, owner, epoch, lease_s, until FROM sessions WHERE {what} = ?" for what in ("id", "name"))
-
-
-def find(connection: sqlite3.Connection, *, name: str = "", number: int = 0) -> Place | None:
-    """The session with this number, or else with this name."""
-    found = connection.execute(_BY_NUMBER if number else _BY_NAME, (number or name,)).fetchone()
-    if found is None:
-        return None
-    return Place(found[0], Lease(*found[1:]) if found[1] else None)
-
-
-def _add_session(connection: sqlite3.Connection, name: str, lease: tuple[str, int, float, float] | None) -> int:
-    insert = "INSERT INTO sessions (name, owner, epoch, lease_s, until) VALUES (?, ?, ?, ?, ?)"
-    number = connection.execute(insert, (name, *(lease or ("", 0, 0.0, 0.0)))).lastrowid
-    assert number is not None
-    return number
-
-
-_envelope = Layout("<qdq").pack
-
-
-def checksum(seq: int, at: float, v: int, body: bytes) -> int:
-    """What tells a row that a disk, or somebody, has changed since it was written: SQLite itself has no checksums (0.5 us)."""
-    return crc32(body, crc32(_envelope(seq, at, v)))
-
-
-def read(connection: sqlite3.Connection, session: str, after: int) -> list[Row]:
-    """The next rows after ``after``, at most CHUNK_ROWS. Raises JournalCorrupt."""
-    query = """
-        SELECT seq, at, v, body, crc FROM log WHERE session = (SELECT id FROM sessions WHERE name = ?) AND seq > ? ORDER BY seq LIMIT ?
-    """
-    rows: list[Row] = []
-    for seq, at, v, body, crc in connection.execute(query, (session, after, CHUNK_ROWS)):
-        after += 1
-        if seq != after:
-            raise JournalCorrupt(f"session {session!r}, seq {after}: the row is missing (the next one there is {seq}); restore a copy")
-        rows.append(Row(session, seq, at, v, _record(seq, at, v, body, crc, session)))
-    return rows
-
-
-def _record(seq: int, at: float, v: int, body: bytes, crc: int, session: str) -> Record:
-    """Raises JournalCorrupt, naming the row: of a newer version, not a record, or not what was written."""
-    if type(body) is not bytes or type(v) is not int or type(at) is not float:
-        raise JournalCorrupt(f"session {session!r}, seq {seq}: the row is not a record (its columns have other types)")
-    try:
-        record = decode(body, v=v)
-    except JournalCorrupt:
-        record = decode(body, v=v, where=f"session {session!r}, seq {seq}")  # raises again, with its place
-    if crc != checksum(seq, at, v, body):
-        raise JournalCorrupt(f"session {session!r}, seq {seq}: the row was changed after it was written (its checksum is another)")
-    return record
-
-
-def find_payload(connection: sqlite3.Connection, session: str, digest: str) -> bytes | None:
-    query = "SELECT data FROM payloads WHERE session = (SELECT id FROM sessions WHERE name = ?) AND digest = ?"
-    found = connection.execute(query, (session, digest)).fetchone()
-    return None if found is None else found[0]
-
-
-# The subqueries jump in the index; a GROUP BY would walk through every row.
-_SESSIONS = """
-WITH ends AS (
-    SELECT id, name, owner, epoch, lease_s, until,
-        (SELECT min(seq) FROM log WHERE session = id) AS first, (SELECT max(seq) FROM log WHERE session = id) AS last
-    FROM sessions
-)
-SELECT name, last, a.at, b.at, owner, epoch, lease_s, until
-FROM ends JOIN log a ON a.session = id AND a.seq = first JOIN log b ON b.session = id AND b.seq = last
-ORDER BY b.at DESC
-"""
-
-
-def list_sessions(connection: sqlite3.Connection, *, now: float) -> list[SessionInfo]:
-    infos: list[SessionInfo] = []
-    for session, rows, created_at, updated_at, owner, epoch, lease_s, until in connection.execute(_SESSIONS):
-        state = state_of(Lease(owner, epoch, lease_s, until) if owner else None, now=now)
-        info = SessionInfo(session_id=session, rows=rows, created_at=created_at, updated_at=updated_at, state=state, owner=owner)
-        infos.append(info)
-    return infos
 
 
 def renew(connection: sqlite3.Connection, claims: Iterable[tuple[int, int, float]], *, owner: str, now: float) -> None:
