@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,6 +47,34 @@ def test_binary_data_is_named_and_not_shown(data: bytes) -> None:
 
 def test_colours_titles_and_carriage_returns_are_gone() -> None:
     assert whole(b"\x1b[1;31mred\x1b[0m \x1b]0;title\x07\x1b(Bplain\r\n10%\r20%\n") == "red plain\n10%\n20%\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        (b"\x1b]0;a title that never ends\nand all the rest\n", "0;a title that never ends\nand all the rest\n"),
+        (b"\x1bP1;2q#0;2;0;0;0picture\x1b\\after\n", "after\n"),
+        ("\x9b31mred\x9b0m \x9d0;title\x9cplain\n".encode(), "red plain\n"),
+        ("one\x85two\n".encode(), "one\ufffdtwo\n"),
+    ],
+)
+def test_no_sequence_hides_more_than_itself_and_none_is_handed_on(data: bytes, shown: str) -> None:
+    assert whole(data) == shown
+
+
+PIECES = [b"\r", b"\x1b]", b"\x1b[1;1", "\x9d".encode(), "\x9b1".encode(), b"\x1bP x", b"\x1b ", b"\xff\xfe", b"\xe2\x82", b"a\0"]
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_the_time_grows_with_the_output_and_no_faster(piece: bytes) -> None:
+    def seconds(size: int) -> float:
+        data = b"start " + piece * (size // len(piece))
+        began = time.thread_time()
+        whole(data)
+        return time.thread_time() - began
+
+    small = max(min(seconds(100_000) for _ in range(3)), 0.001)
+    assert seconds(1_000_000) < small * 40  # a hundred times, if it grew with the square
 
 
 @settings(max_examples=40)

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ from interlock.errors import ToolTimeout
 from interlock.messages import ToolMessage
 from interlock.sandbox import Level, Sandbox, levels
 from interlock.testing import ScriptedModel, call, calls, text
+from interlock.toolbox import shell
+from interlock.toolbox.decoding import output_text
 from interlock.toolbox.shell import shell_tools
 from leftovers import MARK, left, linux, none_left
 from leftovers import levels as every_level
@@ -297,6 +300,33 @@ async def test_a_cancelled_call_leaves_nothing_running(root: Path, mark: str) ->
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not left(mark)
+
+
+@linux
+@looped
+async def test_what_a_command_left_running_ends_if_the_call_is_cancelled_before_it_is_named(
+    root: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, go_on = threading.Event(), threading.Event()
+
+    def slow(*given: Any) -> str:
+        reading.set()
+        go_on.wait(30.0)
+        return output_text(*given)
+
+    monkeypatch.setattr(shell, "output_text", slow)
+    task = asyncio.create_task(ran(tools_of(root), "setsid sleep 300 & head -c 500000 /dev/zero"))
+    try:
+        await asyncio.to_thread(reading.wait, 30.0)
+        assert left(mark)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    finally:
+        go_on.set()
+    async with asyncio.timeout(15):
+        while left(mark):
+            await asyncio.sleep(0.02)
 
 
 @looped

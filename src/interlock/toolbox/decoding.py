@@ -8,10 +8,16 @@ from ..tools.result import boundary
 
 __all__ = ["output_text"]
 
-# Colours and cursor movements, titles, and the rest of what a terminal would have taken for itself.
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
-_LINE_ENDS = re.compile(r"\r+\n|\r")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+# Colours and cursor movements; titles, pictures and the like, if they end on their line; and the rest of what a terminal would have
+# taken for itself.
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f\r\n]*(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]*[0-~]"
+)
+# However many carriage returns there are, they are looked at once.
+_LINE_ENDS = re.compile(r"\r+\n?")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _LOOKED_AT = 8192
 # More than this share of characters that no text has: it is not shown.
 _STRANGE_MAX = 0.3

@@ -164,11 +164,13 @@ class _Shell:
             )
         except (OSError, SandboxUnavailable) as error:
             raise ToolFailure(f"nothing was run: {error}", effect="none") from error
-        if len(done.head) + len(done.tail) > _DECODED_HERE:
-            text = await asyncio.to_thread(output_text, done.head, done.tail, done.total)
-        else:
-            text = output_text(done.head, done.tail, done.total)
-        notes = await self._notes(context.session_id, done)
+        try:
+            text = await _shown(done)
+            notes = await self._notes(context.session_id, done)
+        except BaseException:  # cancelled: nobody will be told of what it has left running
+            if done.background is not None:
+                done.background.tell()
+            raise
         if done.reason == "timeout":
             said = f"timed out after {timeout_s} s, and everything that it had started was ended"
             raise ToolTimeout("\n".join((f"{said} ({self.sandbox.describe()})", *notes, text)), effect="unknown")
@@ -228,6 +230,12 @@ class _Shell:
 def _interpreter() -> list[str]:
     bash = shutil.which("bash")
     return [bash, "--noprofile", "--norc"] if bash else ["/bin/sh"]
+
+
+async def _shown(done: Finished) -> str:
+    if len(done.head) + len(done.tail) > _DECODED_HERE:
+        return await asyncio.to_thread(output_text, done.head, done.tail, done.total)
+    return output_text(done.head, done.tail, done.total)
 
 
 def _check_size(what: str, text: str, bytes_max: int) -> None:
