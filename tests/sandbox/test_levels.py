@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,6 +74,64 @@ async def test_what_is_declared_can_be_read_or_written_besides(level: Level, roo
     assert done.head.startswith(b"the secret")
     assert (given / "file").read_text() == "new\n"
     assert (root.parent / "secret").read_text() == "the secret"
+
+
+@needs("bubblewrap")
+@looped
+async def test_a_link_to_elsewhere_inside_of_what_can_be_read_leads_there_if_that_is_declared_too(root: Path, mark: str) -> None:
+    given, elsewhere = root.parent / "given", root.parent / "elsewhere"
+    for directory in (given, elsewhere):
+        directory.mkdir()
+    (elsewhere / "file").write_text("found")
+    (given / "link").symlink_to(elsewhere)
+    done = await shell(f"cat {given}/link/file", Sandbox("bubblewrap", readable=[given, given / "link"]), root, mark)
+    assert (done.code, done.head) == (0, b"found")
+
+
+@needs("bubblewrap")
+@pytest.mark.parametrize("option", ["--no-such-option", "--ro-bind-fd"])
+@looped
+async def test_a_bubblewrap_that_does_not_come_to_start_the_command_ran_nothing(
+    option: str, root: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = Sandbox("bubblewrap")
+    wrapping = levels._wrapping
+    monkeypatch.setattr(levels, "_wrapping", lambda *given: [*wrapping(*given), option])
+    with pytest.raises(SandboxUnavailable, match="could not be isolated: bwrap: "):
+        await shell("echo > here", sandbox, root, mark)
+    assert not (root / "here").exists()
+
+
+@pytest.mark.parametrize("code", [1, 2, 127, 255])
+@needs("bubblewrap")
+@looped
+async def test_a_command_that_fails_as_bubblewrap_would_has_run_nevertheless(code: int, root: Path, mark: str) -> None:
+    done = await shell(f"echo 'bwrap: no'; exit {code}", Sandbox("bubblewrap"), root, mark)
+    assert (done.reason, done.code, done.head) == ("exited", code, b"bwrap: no\n")
+
+
+CONNECT = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as sock:
+    sock.connect("\\0" + sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("level", ISOLATING)
+@linux
+@looped
+async def test_a_socket_without_a_file_is_not_reached(level: Level, root: Path, mark: str) -> None:
+    if landlock.abi() < 6:
+        pytest.skip("needs Linux 6.12")
+    (root / "connect.py").write_text(CONNECT)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("\0" + mark)
+        listening.listen()
+        command = f"{sys.executable} -I -S connect.py '{mark}'"
+        assert (await shell(command, Sandbox("none"), root, mark)).code == 0
+        done = await shell(command, Sandbox(level), root, mark)
+    assert done.code == 1
+    assert b"PermissionError" in done.head
 
 
 @pytest.mark.parametrize("level", ISOLATING)

@@ -166,6 +166,122 @@ def test_everything_ends_with_the_process_that_ran_it_however_that_ended(number:
     # The fixture waits until nothing that carries the mark is left.
 
 
+KILLED = """
+import asyncio, os, sys
+from interlock.sandbox import Sandbox, run
+async def main():
+    env = {"PATH": os.environ["PATH"], "RUNTIME": str(os.getpid()), sys.argv[1]: sys.argv[2]}
+    await run(["sh", "-c", sys.argv[3]], cwd="/", env=env, sandbox=Sandbox("none"), timeout_s=60)
+    os.kill(os.getpid(), 9)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        # while what the command has left behind is looked at: the report cannot be handed over any more
+        "setsid sleep 300 & (sleep 0.05; kill -9 $RUNTIME) & echo",
+        # with progress in its hands that it has not read: the connection is reset, and does not just end
+        "setsid sleep 300 & kill -STOP $RUNTIME; for n in 1 2 3 4 5 6 7; do echo; sleep 0.2; done; kill -9 $RUNTIME; sleep 300",
+        # when all is reported
+        "setsid sleep 300 & echo",
+    ],
+)
+@linux
+def test_everything_ends_with_the_process_that_ran_it_at_whatever_moment_that_ended(command: str, mark: str) -> None:
+    process = subprocess.Popen([sys.executable, "-c", KILLED, *mark.split("="), command])
+    assert process.wait(60) == -signal.SIGKILL
+    # The fixture waits until nothing that carries the mark is left.
+
+
+FORKED = """
+import asyncio, os, sys
+from interlock.sandbox import Sandbox, end_background, run
+async def main():
+    env = {"PATH": os.environ["PATH"], sys.argv[1]: sys.argv[2]}
+    return await run(["sh", "-c", "setsid sleep 300 &"], cwd="/", env=env, sandbox=Sandbox("none"), timeout_s=60)
+done = asyncio.run(main())
+if os.fork() == 0:
+    end_background()
+    os._exit(0)
+os.wait()
+print(done.background.alive, flush=True)
+if os.fork() == 0:
+    os.execvp("cat", ["cat"]) if sys.argv[3] == "program" else sys.stdin.read()
+    os._exit(0)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("kind", ["program", "fork"])
+@linux
+def test_a_process_that_the_runtime_forked_neither_ends_a_command_nor_keeps_it(kind: str, mark: str) -> None:
+    process = subprocess.Popen([sys.executable, "-c", FORKED, *mark.split("="), kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout:
+        assert process.stdout.readline() == b"True\n"
+        process.wait()
+        until = time.monotonic() + 15.0
+        while left(mark) and time.monotonic() < until:
+            time.sleep(0.02)
+        assert not left(mark)  # although the forked process lives: its input is open
+
+
+CHAIN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+until = time.monotonic() + 20
+while time.monotonic() < until:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+"""
+
+
+FOLLOWED = """
+import os, socket, sys
+from interlock.sandbox import keeper
+keeper.below = lambda root: []  # the list of processes is always too old
+ours, theirs = socket.socketpair()
+name, value = sys.argv[1].split("=")
+keeper.Keeper({
+    "runtime": os.getppid(), "timeout_s": 0.5, "grace_s": 0.2, "head_bytes": 9, "tail_bytes": 9, "wrapper": "", "cwd": "/",
+    "rlimits": {}, "reduced": False, "rules": None, "scoped": False, "says_when_ready": False, "env": {**os.environ, name: value},
+    "argv": ["sh", "-c", "for n in 1 2 3; do " + sys.executable + " -I -S " + sys.argv[2] + " & done; sleep 300"],
+}, theirs).keep()
+print(ours.recv(4096))
+"""
+
+
+@linux
+def test_what_changes_its_number_all_the_time_is_ended(mark: str, tmp_path: Path) -> None:
+    chain = tmp_path / "chain.py"
+    chain.write_text(CHAIN)
+    done = subprocess.run([sys.executable, "-c", FOLLOWED, mark, str(chain)], capture_output=True, text=True, check=True)
+    assert '"reason": "timeout"' in done.stdout
+    assert '"alive": false' in done.stdout
+
+
+NO_FORK = """
+import os, socket, sys
+from interlock.sandbox import keeper
+def refuse():
+    raise BlockingIOError(11, "Resource temporarily unavailable")
+os.fork = refuse
+ours, theirs = socket.socketpair()
+settings = {"runtime": os.getppid(), "timeout_s": 9, "grace_s": 9, "head_bytes": 9, "tail_bytes": 9, "wrapper": ""}
+keeper.Keeper(settings, theirs).keep()
+print(ours.recv(4096))
+"""
+
+
+def test_a_command_for_which_no_process_is_left_ran_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", NO_FORK], capture_output=True, text=True, check=True)
+    assert '"reason": "failed", "failed": "BlockingIOError: [Errno 11] Resource temporarily unavailable"' in done.stdout
+
+
 @linux
 @looped
 async def test_if_its_keeper_is_killed_the_rest_is_found_and_the_outcome_is_lost(mark: str, tmp_path: Path) -> None:

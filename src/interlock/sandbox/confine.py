@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import Any, NoReturn
 
-from .landlock import confine, no_new_privileges
+from .landlock import confine, no_new_privileges, scope_sockets
 
 __all__ = ["child", "subreaper"]
 
@@ -40,17 +40,18 @@ def _drop_capabilities() -> None:
             return
 
 
-def child(settings: dict[str, Any], output: int, failure: int) -> NoReturn:
-    """Become the command. What goes wrong before its program has taken over is written to ``failure``."""
+def child(settings: dict[str, Any], output: int, failure: int, ready: int) -> NoReturn:
+    """Become the command. What goes wrong before its program has taken over is written to ``failure``. ready: where a program that
+    isolates says what became of that."""
     try:
-        _become(settings, output)
+        _become(settings, output, ready)
     except BaseException as error:
         os.write(failure, f"{type(error).__name__}: {error}".encode("utf-8", "replace")[:2000] or b"?")
     finally:
         os._exit(127)
 
 
-def _become(settings: dict[str, Any], output: int) -> None:
+def _become(settings: dict[str, Any], output: int, ready: int) -> None:
     # A process group of its own, in the keeper's session: only a session's leader can take a terminal, and that is the keeper.
     os.setpgid(0, 0)
     if sys.platform == "linux":
@@ -70,7 +71,13 @@ def _become(settings: dict[str, Any], output: int) -> None:
         no_new_privileges()
     if settings["rules"] is not None:
         confine([(path, rights) for path, rights in settings["rules"]])
+    if settings["scoped"]:
+        no_new_privileges()
+        scope_sockets()
     argv, env = settings["argv"], settings["env"]
+    if settings["says_when_ready"]:
+        os.set_inheritable(ready, True)
+        argv = [*argv[:2], "--json-status-fd", str(ready), *argv[2:]]
     os.execvpe(argv[0], argv, env)
 
 

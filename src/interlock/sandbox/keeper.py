@@ -19,7 +19,7 @@ from typing import Any
 
 from .confine import child, subreaper
 from .kept import HeadAndTail
-from .tree import below, send, shown
+from .tree import below, children, send, shown
 
 __all__ = ["BOOT", "STOP", "Keeper", "frame", "main"]
 
@@ -37,6 +37,8 @@ _SETTLE_S = 0.1
 # How long processes that were sent SIGKILL are waited for: those in an uninterruptible call may take for ever.
 _KILL_S = 5.0
 _REMAINING_MAX = 20
+# In how many rounds what forks all the time is followed before everything is looked at again: a hundredth of a second or two.
+_CHASES = 200
 
 
 def frame(kind: bytes, body: bytes) -> bytes:
@@ -56,7 +58,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     try:
         Keeper(settings, link).keep()
-    except (BrokenPipeError, ConnectionResetError):  # the runtime is gone, and so is the command
+    except ConnectionError:  # the runtime is gone, and so is all that was kept
         pass
     os._exit(0)
 
@@ -72,6 +74,7 @@ class Keeper:
         self._settings = settings
         self._link = link
         self._told = False
+        self._ready = -1
         self._main = 0
         self._status: int | None = None
         self._childless = False
@@ -86,14 +89,24 @@ class Keeper:
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _noticed)
-        for fd in (self._wake, self._output, link.fileno()):
+        self._runtime = _watched(settings["runtime"])
+        for fd in (self._wake, self._output, link.fileno(), *([] if self._runtime is None else [self._runtime])):
             self._poll.register(fd, select.POLLIN)
 
     def keep(self) -> None:
-        """Start the command and stay until nothing is left of it."""
+        """Start the command and stay until nothing is left of it. However this ends, a runtime that does not listen any more
+        included, what is left is ended first."""
+        try:
+            self._keep()
+        finally:
+            if self._main and self._alive():
+                self._end()
+
+    def _keep(self) -> None:
         reason = self._foreground()
         if reason == "exited":
             self._settle()
+            reason = self._isolated()
         else:
             self._end()
         duration_s = time.monotonic() - self._began
@@ -101,8 +114,6 @@ class Keeper:
         self._kept = HeadAndTail(0, 0)
         while self._alive() and not self._told:
             self._step(None)
-        if self._alive():
-            self._end()
 
     def _foreground(self) -> str:
         """Until the command ends, its time is over, or the runtime says stop. Returns which."""
@@ -113,12 +124,17 @@ class Keeper:
             except OSError:  # the user's share of pipe memory is used up
                 pass
         failure, failure_write = os.pipe()
+        self._ready, ready_write = os.pipe()
         self._link.sendall(frame(b"S", b""))
-        self._main = os.fork()
+        try:
+            self._main = os.fork()
+        except OSError as error:
+            self._settings["failed"] = f"{type(error).__name__}: {error}"
+            return "failed"
         if self._main == 0:
-            child(self._settings, self._output_write, failure_write)
-        os.close(self._output_write)
-        os.close(failure_write)
+            child(self._settings, self._output_write, failure_write, ready_write)
+        for fd in (self._output_write, failure_write, ready_write):
+            os.close(fd)
         with os.fdopen(failure, "rb") as file:
             failed = file.read().decode("utf-8", "replace")  # ends when the command's program has taken over
         if failed:
@@ -136,6 +152,21 @@ class Keeper:
             self._progress()
         return "exited"
 
+    def _isolated(self) -> str:
+        """``exited``; or ``failed``, if it was the program that isolates, which never came to start the command. That one says how the
+        command ended, and says nothing if there was none."""
+        if not self._settings["says_when_ready"] or self._status is None or os.waitstatus_to_exitcode(self._status) <= 0:
+            return "exited"
+        os.set_blocking(self._ready, False)
+        try:
+            said = os.read(self._ready, 64 * 1024)
+        except BlockingIOError:
+            said = b""
+        if b'"exit-code"' in said:
+            return "exited"
+        self._settings["failed"] = "SandboxUnavailable: " + self._kept.parts()[0][:2000].decode("utf-8", "replace").strip()
+        return "failed"
+
     def _settle(self) -> None:
         """What is in the pipe already, and what ends with the command."""
         until = time.monotonic() + _SETTLE_S
@@ -152,7 +183,18 @@ class Keeper:
             # Stopped first: what is stopped starts nothing while the rest is looked for.
             self._signal(signal.SIGSTOP)
             self._signal(signal.SIGKILL)
+            self._chase()
             self._wait(0.02)
+
+    def _chase(self) -> None:
+        """Kill what changes its number faster than the list of all processes is read: its parents have ended, so it is our child,
+        and no number of a child is given away before we have asked for its end."""
+        for _ in range(_CHASES):
+            for pid in children():
+                os.kill(pid, signal.SIGKILL)
+            self._reap()
+            if not self._alive():
+                return
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -186,9 +228,15 @@ class Keeper:
             elif fd == self._wake:
                 os.read(self._wake, 4096)
                 self._reap()
-            elif self._link.recv(4096)[:1] in (STOP, b""):
+            elif fd == self._runtime or self._heard() in (STOP, b""):
                 self._told = True
                 self._poll.unregister(fd)
+
+    def _heard(self) -> bytes:
+        try:
+            return self._link.recv(4096)[:1]
+        except ConnectionError:  # it ended with something unread
+            return b""
 
     def _drain(self) -> None:
         try:
@@ -241,6 +289,22 @@ class Keeper:
             "peak_bytes": _peak_bytes(),
         }
         self._link.sendall(frame(b"E", json.dumps(body).encode()) + frame(b"O", head) + frame(b"O", tail))
+
+
+def _watched(runtime: int) -> int | None:
+    """A descriptor that can be read once the runtime has ended, where there is such a thing: a process that it has forked may hold
+    the other end of the socket for longer."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        watched = os.pidfd_open(runtime)
+    except ProcessLookupError:
+        os._exit(0)
+    except OSError:  # an old kernel, or one that was told to refuse it
+        return None
+    if os.getppid() != runtime:  # it ended while we began, and the number may be another's
+        os._exit(0)
+    return watched
 
 
 def _peak_bytes() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 import weakref
@@ -164,8 +165,16 @@ class Sandbox:
             rules = [(path, landlock.READ) for path in (*(place.real for place in readable), "/proc")]
             rules += [(path, landlock.WRITE) for path in (*written, *DEVICES)]
         rlimits = self._limits.by_name() if self.level != "none" else {}
-        # Bubblewrap needs its rights until it has given them up itself.
-        return {"rules": rules, "rlimits": rlimits, "reduced": self.level in ("rlimits", "landlock")}
+        wrapped = self.level == "bubblewrap"
+        return {
+            "rules": rules,
+            "rlimits": rlimits,
+            # Bubblewrap needs its rights until it has given them up itself.
+            "reduced": self.level in ("rlimits", "landlock"),
+            # With the network it shares the sockets that have a name and no file, if the kernel does not keep it from them.
+            "scoped": wrapped and self.network and not _gains_rights(shutil.which("bwrap")),
+            "says_when_ready": wrapped,
+        }
 
     def _paths(self, writable: Sequence[str | Path]) -> tuple[list[_Place], list[str]]:
         """What can be read and what can be written. What lies in something writable is left out: it is covered, and a command may have
@@ -199,4 +208,15 @@ def _wrapping(program: str, network: bool) -> list[str]:
 
 
 def _bound(option: str, places: Sequence[_Place]) -> list[str]:
-    return [word for place in places if os.path.exists(place.real) for word in (option, place.real, place.named)]
+    """A place inside another one is a link that is there already, and only what it leads to is missing."""
+    words: list[str] = []
+    for place in places:
+        if os.path.exists(place.real):
+            inside = any(place.named.startswith(f"{path.rstrip('/')}/") for other in places if other is not place for path in other)
+            words += (option, place.real, place.real if inside else place.named)
+    return words
+
+
+def _gains_rights(program: str | None) -> bool:
+    """Whether it works by its owner's rights, which it would lose by promising to gain none."""
+    return program is not None and bool(os.stat(program).st_mode & (stat.S_ISUID | stat.S_ISGID))

@@ -64,6 +64,7 @@ class Background:
         self._process = process
         self._link = link
         self._lock = threading.Lock()
+        self._owner = os.getpid()
 
     @property
     def alive(self) -> bool:
@@ -76,7 +77,9 @@ class Background:
             return False
 
     def tell(self) -> None:
-        """Have it ended, without waiting for that."""
+        """Have it ended, without waiting for that. In a process that was forked from the one that ran it, nothing happens."""
+        if os.getpid() != self._owner:
+            return
         try:
             self._link.send(STOP)
         except OSError:  # it has ended already
@@ -136,6 +139,7 @@ async def run(
         "cwd": str(cwd),
         "timeout_s": timeout_s,
         "grace_s": grace_s,
+        "runtime": os.getpid(),
         "head_bytes": head_bytes,
         "tail_bytes": tail_bytes,
         **sandbox.restrictions(writable),
@@ -147,7 +151,7 @@ async def run(
             async with asyncio.timeout(timeout_s + grace_s + _LATE_S):
                 await reader.until_end()
         except asyncio.CancelledError:
-            await _stopped(reader, link, grace_s)
+            await _stopped(link, grace_s)
             raise
         except (TimeoutError, OSError):
             pass
@@ -184,11 +188,15 @@ def _started(settings: dict[str, Any]) -> tuple[subprocess.Popen[bytes], socket.
     return process, ours
 
 
-async def _stopped(reader: _Reader, link: socket.socket, grace_s: float) -> None:
+async def _stopped(link: socket.socket, grace_s: float) -> None:
+    """Have everything ended, and wait until the keeper is gone. What it still says is not read as frames: the cancellation may have
+    come in the middle of one."""
+    loop = asyncio.get_running_loop()
     try:
         link.send(STOP)
         async with asyncio.timeout(grace_s + _LATE_S):
-            await reader.until_end()
+            while await loop.sock_recv(link, _RECEIVED_BYTES):
+                pass
     except (TimeoutError, OSError):
         pass
 
@@ -239,7 +247,7 @@ def _finished(process: subprocess.Popen[bytes], link: socket.socket, reader: _Re
         return Finished("lost", None, 0.0, b"", b"", 0, (), None, 0)
     if ended["failed"]:
         kind, _, said = ended["failed"].partition(": ")
-        if kind in ("FileNotFoundError", "PermissionError", "NotADirectoryError"):
+        if kind in ("FileNotFoundError", "PermissionError", "NotADirectoryError", "BlockingIOError"):
             raise OSError(said)
         raise SandboxUnavailable(f"the command could not be isolated: {said}")
     background = None

@@ -6,7 +6,7 @@ import os
 import signal
 from typing import NamedTuple
 
-__all__ = ["Process", "Seen", "below", "marked", "send", "shown"]
+__all__ = ["Process", "Seen", "below", "children", "marked", "send", "shown"]
 
 _COMMAND_CHARACTERS_MAX = 200
 
@@ -41,6 +41,16 @@ def below(root: int) -> list[Seen]:
             found.append(seen)
             pending.append(seen.pid)
     return found
+
+
+def children() -> list[int]:
+    """The numbers of this process's own children, if it has one thread; ended ones too. Read at once, unlike ``below``, but empty on
+    a kernel without this list."""
+    try:
+        with open("/proc/self/task/" + str(os.getpid()) + "/children", "rb") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:
+        return []
 
 
 def marked(mark: str) -> list[Seen]:
