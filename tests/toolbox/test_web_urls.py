@@ -99,6 +99,7 @@ HOSTILE = [
         "ws://10.0.0.1",
     ),
     *("view-source:http://127.0.0.1", "dict://127.0.0.1:11211/stat", "ldap://localhost", "tftp://10.0.0.1/x", "//127.0.0.1/x"),
+    *("/\\127.0.0.1/x", "\\/10.0.0.1/", "\\\\printer\\x", "/\t/127.0.0.1/x", "/\n/intranet"),
     *("url:url:http://127.0.0.1", "jar:http://127.0.0.1!/", "netdoc:///etc/passwd", "s3://bucket/key"),
 ]
 
@@ -154,6 +155,7 @@ NARROWER = [
         "mailto:a@b.c",
     ),
     *("http://example.com is nice", "http://example.com/a\nb", "http://example.com/a\x7fb", "", "hello", "view-source:http://example.com/"),
+    *("http\u017f://example.com:443/", "http\u017f://example.com:8080/"),
 ]
 
 

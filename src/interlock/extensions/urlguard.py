@@ -27,8 +27,10 @@ _BARE = re.compile(
     r"(?:[^/?#]*@)?(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|\[[0-9a-f:.]+\]|(?:[a-z0-9-]+\.)*localhost)\.?(?::[0-9]{1,5})?(?:[/?#].*)?",
     re.IGNORECASE | re.DOTALL,
 )
-# Without any of these, a text is not even a bare host.
-_NOT_WORDS = re.compile(r"[.\\]|localhost", re.IGNORECASE)
+# Two slashes as browsers read them: backslashes too, and what they remove between them.
+_SLASHES = re.compile(r"[/\\][\t\r\n]*[/\\]")
+# Without any of these, a text is neither a bare host nor one after two slashes.
+_NOT_WORDS = re.compile(r"[.\\]|/[\t\r\n]|localhost", re.IGNORECASE)
 # How much of one call is looked at; a call with more of it is unsafe. Text counts where it is searched for URLs.
 TEXT_MAX = 1_000_000
 TARGETS_MAX = 256
@@ -106,7 +108,7 @@ def _unchecked(error: Exception) -> UnsafeUrl:
 
 
 def _suspect(text: str, *, network: bool) -> bool:
-    return ":" in text or "//" in text or (network and ("\\\\" in text or _BARE.fullmatch(unwrapped(text)) is not None))
+    return ":" in text or "//" in text or (network and (_SLASHES.search(text) is not None or _BARE.fullmatch(unwrapped(text)) is not None))
 
 
 def harmless(arguments: dict[str, Any], *, network: bool) -> bool:

@@ -38,7 +38,7 @@ USER_AGENT = "Mozilla/5.0 (compatible; Interlock)"
 _CHECKED = "checked.invalid"
 _REDIRECTED = "the URL redirects to where it may not lead"
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_PARTS = re.compile(r"(https?)://([^/?#]+)(.*)", re.IGNORECASE | re.DOTALL)
+_PARTS = re.compile(r"(https?)://([^/?#]+)(.*)", re.ASCII | re.IGNORECASE | re.DOTALL)  # "s" is also a long s otherwise
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ODD = re.compile(r"[\s\\]")
 
