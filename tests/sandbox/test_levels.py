@@ -89,6 +89,20 @@ async def test_a_link_to_elsewhere_inside_of_what_can_be_read_leads_there_if_tha
 
 
 @needs("bubblewrap")
+@looped
+async def test_a_bubblewrap_that_a_command_has_put_on_the_path_is_not_started(
+    root: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{root}:{os.environ['PATH']}")
+    outside = root.parent / "outside"
+    plant = f"printf '#!/bin/sh\\necho > {outside}\\n' > bwrap; chmod +x bwrap"
+    assert (await shell(plant, Sandbox("bubblewrap"), root, mark)).code == 0
+    assert os.access(root / "bwrap", os.X_OK)
+    assert (await shell("echo out", Sandbox("bubblewrap"), root, mark)).head == b"out\n"
+    assert not outside.exists()
+
+
+@needs("bubblewrap")
 @pytest.mark.parametrize("option", ["--no-such-option", "--ro-bind-fd"])
 @looped
 async def test_a_bubblewrap_that_does_not_come_to_start_the_command_ran_nothing(
@@ -239,10 +253,10 @@ def test_a_network_that_a_level_cannot_cut_off_is_refused(level: Level) -> None:
 
 def test_a_demanded_level_that_is_not_there_is_refused_and_never_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(landlock, "abi", lambda: 2)
-    monkeypatch.setattr(levels.shutil, "which", lambda _: None)
+    monkeypatch.setattr(levels, "BUBBLEWRAP_PLACES", ("/nowhere",))
     with pytest.raises(SandboxUnavailable, match="this kernel offers version 2"):
         Sandbox("landlock")
-    with pytest.raises(SandboxUnavailable, match="bwrap, which is not on PATH"):
+    with pytest.raises(SandboxUnavailable, match="needs the program bwrap in one of /nowhere"):
         Sandbox("bubblewrap")
     assert Sandbox().level == "rlimits"
     assert Sandbox("none").level == "none"
@@ -252,7 +266,7 @@ def test_a_bubblewrap_that_does_not_work_is_not_there(tmp_path: Path, monkeypatc
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho 'No permissions to create a new namespace' >&2\nexit 1\n")
     broken.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(levels, "BUBBLEWRAP_PLACES", (str(tmp_path),))
     with pytest.raises(SandboxUnavailable, match="No permissions to create a new namespace"):
         Sandbox("bubblewrap")
 

@@ -167,6 +167,22 @@ def test_a_program_of_the_working_directory_is_not_ripgrep(tmp_path: Path, monke
     assert ripgrep.found_ripgrep() is None
 
 
+@linux
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_program_in_a_root_is_not_started(linked: bool, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = root / "venv"
+    folder.mkdir()
+    (folder / "rg").write_text(f"#!/bin/sh\necho > {root.parent / 'started'}\n")
+    (folder / "rg").chmod(0o755)
+    if linked:
+        (root.parent / "bin").mkdir()
+        (root.parent / "bin" / "rg").symlink_to(folder / "rg")
+        folder = root.parent / "bin"
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    assert without_late(found(root, "needle")) == NEEDLES
+    assert not (root.parent / "started").exists()
+
+
 def test_only_files_of_a_name_are_searched(root: Path) -> None:
     assert found(root, "needle", files="*.py") == ["src/a.py:1: needle = 1"]
     assert found(root, "needle", "src", files="*.py") == ["src/a.py:1: needle = 1"]

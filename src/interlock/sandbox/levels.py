@@ -25,6 +25,11 @@ Level = Literal["none", "rlimits", "landlock", "bubblewrap"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 """From the weakest to the strongest; each holds what the one before it holds, but for what the documentation says of signals."""
 
+# Not PATH: the virtual environment of a project is often on it, and a command may put there what it likes, which would then run outside.
+BUBBLEWRAP_PLACES = (
+    *("/usr/bin", "/bin", "/usr/local/bin"),
+    *("/run/wrappers/bin", "/run/current-system/sw/bin", "/nix/var/nix/profiles/default/bin"),
+)
 _PROBE_S = 10.0
 
 
@@ -66,11 +71,15 @@ def unavailable(level: Level, *, network: bool = True) -> str:
                 f"'landlock' needs Linux 6.2 with Landlock switched on (version {landlock.ABI_MIN}); this kernel offers version {version}"
             )
     if level == "bubblewrap":
-        program = shutil.which("bwrap")
+        program = _bubblewrap()
         if program is None:
-            return "'bubblewrap' needs the program bwrap, which is not on PATH"
+            return f"'bubblewrap' needs the program bwrap in one of {', '.join(BUBBLEWRAP_PLACES)}"
         return _bubblewrap_fault(program, network)
     return ""
+
+
+def _bubblewrap() -> str | None:
+    return shutil.which("bwrap", path=os.pathsep.join(BUBBLEWRAP_PLACES))
 
 
 @cache
@@ -150,7 +159,7 @@ class Sandbox:
         readable, written = self._paths(writable)
         tmp = str(self.scratch / "tmp")
         return [
-            *_wrapping(shutil.which("bwrap") or "bwrap", self.network),
+            *_wrapping(_bubblewrap() or "bwrap", self.network),
             *(("--bind", tmp, "/tmp") if tmp in written else ()),
             *_bound("--ro-bind", readable),
             *_bound("--bind", [_Place(path, path) for path in written]),
@@ -172,7 +181,7 @@ class Sandbox:
             # Bubblewrap needs its rights until it has given them up itself.
             "reduced": self.level in ("rlimits", "landlock"),
             # With the network it shares the sockets that have a name and no file, if the kernel does not keep it from them.
-            "scoped": wrapped and self.network and not _gains_rights(shutil.which("bwrap")),
+            "scoped": wrapped and self.network and not _gains_rights(_bubblewrap()),
             "says_when_ready": wrapped,
         }
 

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterable
 
-__all__ = ["candidates", "found_ripgrep"]
+__all__ = ["candidates", "found_ripgrep", "lies_below"]
 
 TIMEOUT_S = 10.0
 OUTPUT_BYTES_MAX = 4 * 1024 * 1024
@@ -23,6 +23,13 @@ def found_ripgrep() -> str | None:
         return None
     # An entry such as "." would be a program of whoever wrote the working directory.
     return shutil.which("rg", path=os.pathsep.join(entry for entry in os.get_exec_path() if os.path.isabs(entry)))
+
+
+def lies_below(program: str, directory: int) -> bool:
+    """Whether a program lies below an open directory: those who can write there could have put it there."""
+    above = os.path.realpath(f"/proc/self/fd/{directory}")
+    places = os.path.realpath(os.path.dirname(program)), os.path.dirname(os.path.realpath(program))
+    return any(os.path.commonpath((above, place)) == above for place in places)
 
 
 def candidates(
