@@ -9,6 +9,7 @@ import pytest
 
 from helpers import play
 from interlock import tool
+from interlock.extensions.urlguard import UrlGuard
 from interlock.messages import ToolMessage
 from interlock.records import HandlerStarted, ToolStepEnded
 from interlock.testing import call, calls, text
@@ -50,6 +51,22 @@ def test_an_address_inside_is_a_veto_and_the_tool_does_not_even_fall_through_to_
         assert (result.failed, result.effect) == (True, "none")
     decided = {record.decided_by for record in played.records if isinstance(record, ToolStepEnded)}
     assert decided == {"UrlGuard"}
+
+
+@pytest.mark.parametrize("url", [url for url in INSIDE if not url.rpartition("@")[2].startswith("http://[")])
+def test_a_name_or_a_number_inside_is_a_veto_whatever_the_resolver_says(url: str) -> None:
+    @tool(network=True)
+    async def fetch(url: str) -> str:
+        """Fetch a page."""
+        return "a page"
+
+    async def public(host: str) -> list[str]:
+        return ["8.8.8.8"]
+
+    played = asyncio.run(
+        play([calls(call("c1", "fetch", {"url": url})), text("No.")], tools=[fetch], extensions=[UrlGuard(resolve=public)])
+    )
+    assert not [record for record in played.records if isinstance(record, HandlerStarted)]
 
 
 @pytest.mark.parametrize("url", ["http://8.8.8.8/", "http://[2606:4700::1]/", "http://[64:ff9b::808:808]/", "http://[::ffff:8.8.8.8]/"])

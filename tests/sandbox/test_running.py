@@ -330,6 +330,32 @@ async def test_nothing_can_ask_at_the_terminal(mark: str, tmp_path: Path) -> Non
     assert done.head.endswith(b"none either\n")
 
 
+TERMINAL = """
+import asyncio, os, sys
+from interlock.sandbox import Sandbox, run
+os.setsid()
+os.open(sys.argv[1], os.O_RDWR)  # with which it is the terminal of this session
+open("/dev/tty").close()
+async def main():
+    for command in ("exec 3</dev/tty", "setsid sh -c 'exec 3</dev/tty'"):
+        env = {"PATH": os.environ["PATH"]}
+        done = await run(["sh", "-c", f"({command}) 2>&1 || echo none"], cwd="/", env=env, sandbox=Sandbox("none"), timeout_s=30)
+        print(done.head.decode().splitlines()[-1])
+asyncio.run(main())
+"""
+
+
+@linux
+def test_the_terminal_of_the_runtime_is_not_the_commands() -> None:
+    master, slave = os.openpty()
+    try:
+        done = subprocess.run([sys.executable, "-c", TERMINAL, os.ttyname(slave)], capture_output=True, text=True, check=True)
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert done.stdout == "none\nnone\n"
+
+
 @looped
 async def test_a_program_that_is_not_there_ran_nothing(mark: str, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):

@@ -188,6 +188,24 @@ async def test_a_large_output_is_kept_whole_and_a_huge_one_loses_its_middle(root
     assert len(result) < 4.5 * 1024 * 1024
 
 
+@linux
+@looped
+async def test_a_huge_output_costs_no_memory_here_nor_in_the_process_that_keeps_it(root: Path, mark: str) -> None:
+    def resident(process: str) -> int:
+        lines = Path("/proc", process, "status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+
+    async def peak(size: int) -> int:
+        result = await ran(tools, f"yes | head -c {size}; grep VmHWM /proc/$PPID/status")
+        return int(result.rpartition("VmHWM:")[2].split()[0]) * 1024
+
+    tools = tools_of(root)
+    small = await peak(20_000_000)
+    before = resident("self")
+    assert await peak(1_000_000_000) < small * 1.25 + 1024 * 1024
+    assert resident("self") - before < 50 * 1024 * 1024
+
+
 @pytest.mark.parametrize("locale", ["C", "POSIX", "zh_CN.GBK"])
 def test_the_locale_of_the_runtime_does_not_matter(locale: str, root: Path, mark: str) -> None:
     code = f"""
@@ -242,6 +260,12 @@ async def test_what_cannot_be_run_is_refused_with_no_effect(given: dict[str, Any
         await ran(tools_of(root), **{"command": "echo > here", **given})
     assert raised.value.effect == "none"
     assert not (root / "here").exists()
+
+
+@pytest.mark.parametrize("env", [{"A=B": "x"}, {"": "x"}, {"A": "b\0c"}, {"A\0": "x"}, {"A": 1}, {"A": None}, {"A": "x" * 100_000}])
+def test_an_environment_that_no_program_can_have_is_a_wrong_call(env: dict[str, Any], root: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be a variable"):
+        tools_of(root, env=env)
 
 
 @looped

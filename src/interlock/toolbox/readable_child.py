@@ -11,7 +11,8 @@ import sys
 
 # What a page of a few MiB can need many times over; an endless one ends here.
 MEMORY_BYTES_MAX = 2 * 1024**3
-CPU_S_MAX = 60
+# A little more than it is waited for: it ends soon even if the process that waits was killed.
+CPU_S_MAX = 12
 
 _TITLE = re.compile(r"<title(?:\s[^<>]{0,200})?>([^<]{0,1000})", re.IGNORECASE)
 

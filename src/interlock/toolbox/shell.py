@@ -25,6 +25,8 @@ CODE_BYTES_MAX = 1024 * 1024
 TIMEOUT_S = 120
 TIMEOUT_S_MAX = 3600
 BACKGROUND_MAX = 8
+# With the longest characters Linux takes no variable of more.
+_VARIABLE_MAX = 32_000
 # An output larger than this is made text on another thread: it takes longer than the loop should be held.
 _DECODED_HERE = 256 * 1024
 
@@ -80,7 +82,8 @@ def shell_tools(
     approval: whether a person is asked before each command; False leaves that to a policy. timeout_s_max: seconds; what the model may ask
     for. background_max: how many commands of one session may leave processes running; those of one more are ended at once.
 
-    Raises UsageError if ``root`` is not a directory, and SandboxUnavailable if the level that is demanded is not there.
+    Raises UsageError if ``root`` is not a directory or ``env`` cannot be an environment, and SandboxUnavailable if the level that is
+    demanded is not there.
     """
     where = Path(os.path.realpath(root))
     if not where.is_dir():
@@ -88,7 +91,7 @@ def shell_tools(
     shell = _Shell(
         where,
         sandbox if isinstance(sandbox, Sandbox) else Sandbox(sandbox),
-        {name: os.environ[name] for name in (*_PASSED, *pass_env) if name in os.environ} | _UNATTENDED | dict(env or {}),
+        {name: os.environ[name] for name in (*_PASSED, *pass_env) if name in os.environ} | _UNATTENDED | _proper(env or {}),
         timeout_s_max=timeout_s_max,
         background_max=background_max,
     )
@@ -225,6 +228,15 @@ class _Shell:
         if not found:
             raise ToolFailure(f"cwd {cwd!r} is not a directory", effect="none")
         return path
+
+
+def _proper(env: Mapping[str, Any]) -> dict[str, str]:
+    for name, value in env.items():
+        if not isinstance(value, str) or not name or "=" in name or "\0" in name + value or len(value) > _VARIABLE_MAX:
+            raise UsageError(
+                f"env: {name!r} cannot be a variable: names hold no '=', and values are texts without NUL, at most 32,000 characters"
+            )
+    return dict(env)
 
 
 def _interpreter() -> list[str]:
