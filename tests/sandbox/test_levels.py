@@ -124,6 +124,16 @@ async def test_a_command_that_fails_as_bubblewrap_would_has_run_nevertheless(cod
     assert (done.reason, done.code, done.head) == ("exited", code, b"bwrap: no\n")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can write them at all")
+@pytest.mark.parametrize("level", ISOLATING)
+@linux
+@looped
+async def test_the_settings_of_the_machine_cannot_be_written(level: Level, root: Path, mark: str) -> None:
+    command = """for file in /proc/sys/kernel/core_pattern /proc/sys/vm/swappiness /proc/sysrq-trigger /proc/irq/default_smp_affinity; do
+test -e $file && (: >> $file) 2>/dev/null && echo $file; done; echo looked"""
+    assert (await shell(command, Sandbox(level), root, mark)).head == b"looked\n"
+
+
 CONNECT = """
 import socket, sys
 with socket.socket(socket.AF_UNIX) as sock:

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, get_args
 
 from ..errors import SandboxUnavailable, UsageError
 from . import landlock
-from .places import DEVICES, SYSTEM, managers, programs
+from .places import DEVICES, SETTINGS, SYSTEM, managers, programs
 
 __all__ = ["LEVELS", "Level", "Rlimits", "Sandbox", "unavailable"]
 
@@ -213,7 +213,10 @@ def _within(place: _Place, directory: str) -> bool:
 def _wrapping(program: str, network: bool) -> list[str]:
     """Namespaces of its own for everything but, if wanted, the network. The keeper ends it; it need not watch its parent."""
     spaces = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL"]
-    return [program, *spaces, *([] if network else ["--unshare-net"]), "--proc", "/proc", "--dev", "/dev"]
+    # The kernel asks for no capability of root when it writes settings, only for its number, which it keeps in here; and bubblewrap
+    # takes what root has no right to for what root cannot write.
+    settings = [word for path in SETTINGS if os.path.exists(path) for word in ("--ro-bind", path, path)]
+    return [program, *spaces, *([] if network else ["--unshare-net"]), "--proc", "/proc", *settings, "--dev", "/dev"]
 
 
 def _bound(option: str, places: Sequence[_Place]) -> list[str]:

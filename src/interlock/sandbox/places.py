@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["DEVICES", "SYSTEM", "managers", "programs"]
+__all__ = ["DEVICES", "SETTINGS", "SYSTEM", "managers", "programs"]
 
 SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store", "/gnu/store", "/sys"),
@@ -14,6 +14,11 @@ SYSTEM = (
 )
 """The system's own programs and settings. What is not there is left out."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+
+SETTINGS = tuple(
+    f"/proc/{name}" for name in ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr", "driver", "dynamic_debug", "pressure")
+)
+"""What of ``/proc`` is the machine's, and not a process's: with the first of them root can have the kernel run a program."""
 
 # Version managers keep programs in the home, and what PATH leads to is only their front. None of these holds a password by its nature.
 _MANAGERS = {
