@@ -302,9 +302,10 @@ def _watched(runtime: int) -> int | None:
         os._exit(0)
     except OSError:  # an old kernel, or one that was told to refuse it
         return None
-    if os.getppid() != runtime:  # it ended while we began, and the number may be another's
-        os._exit(0)
-    return watched
+    if os.getppid() == runtime:
+        return watched
+    os.close(watched)  # it ended while we began, or a wrapper of Python's stands between: the number may be another's
+    return None
 
 
 def _peak_bytes() -> int:
