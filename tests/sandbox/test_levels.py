@@ -134,6 +134,20 @@ test -e $file && (: >> $file) 2>/dev/null && echo $file; done; echo looked"""
     assert (await shell(command, Sandbox(level), root, mark)).head == b"looked\n"
 
 
+@pytest.mark.parametrize("place", ["home", "above", "/"])
+@pytest.mark.parametrize("level", ISOLATING)
+@looped
+async def test_a_path_that_holds_the_home_does_not_open_it(
+    place: str, level: Level, root: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = root.parent / "home"
+    home.mkdir()
+    (home / "secret").write_text("the secret")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{ {'home': home, 'above': root.parent}.get(place, place) }")
+    assert b"the secret" not in (await shell(f"cat {home}/secret", Sandbox(level), root, mark)).head
+
+
 CONNECT = """
 import socket, sys
 with socket.socket(socket.AF_UNIX) as sock:

@@ -40,11 +40,18 @@ def managers() -> dict[str, str]:
 
 
 def programs() -> list[str]:
-    """Directories with programs beside ``SYSTEM``: this Python's, those on PATH, and the version managers'."""
+    """Directories with programs beside ``SYSTEM``: this Python's, those on PATH, and the version managers'. One on PATH that holds the
+    home is none of them."""
+    home = os.path.realpath(_home())
     python = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable)))
-    on_path = [path for path in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(path)]
+    on_path = [path for path in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(path) and not _holds(path, home)]
     shares = [str(_home() / place) for place in _SHARES]
     return [path for path in dict.fromkeys((*python, *on_path, *managers().values(), *shares)) if os.path.exists(path)]
+
+
+def _holds(path: str, home: str) -> bool:
+    real = os.path.realpath(path)
+    return os.path.commonpath((real, home)) == real
 
 
 def _home() -> Path:
