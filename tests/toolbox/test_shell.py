@@ -417,7 +417,7 @@ def test_the_traits_say_what_the_tools_do(root: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_demanded_level_that_is_not_there_is_refused_when_the_tools_are_made(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(levels.shutil, "which", lambda _: None)
+    monkeypatch.setattr(levels, "BUBBLEWRAP_PLACES", ("/nowhere",))
     with pytest.raises(SandboxUnavailable):
         shell_tools(root, sandbox="bubblewrap")
 
