@@ -191,7 +191,10 @@ class Keeper:
         and no number of a child is given away before we have asked for its end."""
         for _ in range(_CHASES):
             for pid in children():
-                os.kill(pid, signal.SIGKILL)
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except PermissionError:  # it has taken another owner
+                    pass
             self._reap()
             if not self._alive():
                 return

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -35,6 +36,9 @@ _LOADER = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 # How much later than it should the keeper may report before it is given up: its own wait for SIGKILL, and a busy machine.
 _LATE_S = 20.0
 _RECEIVED_BYTES = 256 * 1024
+# How often in a row nothing is found, and how long is looked at most, before what a killed keeper has left is taken to be gone.
+_QUIET = 4
+_SOUGHT_S = 1.0
 
 
 class Finished(NamedTuple):
@@ -242,8 +246,7 @@ def _finished(process: subprocess.Popen[bytes], link: socket.socket, reader: _Re
     if not reader.started:
         raise SandboxUnavailable(f"{sys.executable} could not be started to keep the command")
     if ended is None or len(reader.output) < 2:
-        for seen in marked(mark):
-            send(seen, signal.SIGKILL)
+        _kill_marked(mark)
         return Finished("lost", None, 0.0, b"", b"", 0, (), None, 0)
     if ended["failed"]:
         kind, _, said = ended["failed"].partition(": ")
@@ -268,6 +271,17 @@ def _finished(process: subprocess.Popen[bytes], link: socket.socket, reader: _Re
         background,
         ended["peak_bytes"],
     )
+
+
+def _kill_marked(mark: str) -> None:
+    """Once is not enough: a process that is just taking over its program shows no environment."""
+    until, quiet = time.monotonic() + _SOUGHT_S, 0
+    while quiet < _QUIET and time.monotonic() < until:
+        found = marked(mark)
+        for seen in found:
+            send(seen, signal.SIGKILL)
+        quiet = 0 if found else quiet + 1
+        time.sleep(0.005)
 
 
 def _reap(process: subprocess.Popen[bytes], *, wait: bool) -> None:
