@@ -23,9 +23,11 @@ from typing import Any
 import pytest
 
 from commands import Commands
+from interlock.events import ToolProgress
 from interlock.messages import ToolCall
 from interlock.records import Question
 from interlock.shells.cli.asking import shown_arguments, shown_question
+from interlock.shells.cli.display import Display
 from interlock.shells.cli.text import visible
 from interlock.testing import call, calls, text
 
@@ -352,6 +354,109 @@ def test_the_screen_in_the_docs_is_what_is_shown(desk: Commands) -> None:
     assert shown.startswith(screen.partition("\n")[2])
 
 
+# ---- the coding tools --------------------------------------------------------------------------------
+
+CODING = ["run", "--session", "s", "--tools", "coding", "Mend it."]
+BEFORE, AFTER = "all:\n\tcc a.c\n", "all:\n\tcc -O2 a.c\n"
+CHANGE = """\
+  | --- Makefile
+  | +++ Makefile
+  | @@ -1,2 +1,2 @@
+  |  all:
+  | -    cc a.c
+  | +    cc -O2 a.c
+"""
+
+
+def mends() -> Any:
+    return calls(call("c1", "edit_file", {"path": "Makefile", "old": "cc ", "new": "cc -O2 "}))
+
+
+def test_a_change_is_shown_as_a_difference_line_by_line(desk: Commands) -> None:
+    (desk.cwd / "Makefile").write_text(BEFORE)
+    with desk.model([mends(), text("Mended.")]), on_a_terminal(*CODING) as terminal:
+        shown = terminal.types("y", after="edit_file? ")
+        assert terminal.ends()[0] == 0
+    assert f"? edit_file: May edit_file change Makefile? (asked by Approvals)\n{CHANGE}  {{\n" in shown
+    assert (desk.cwd / "Makefile").read_text() == AFTER
+
+
+def test_a_change_is_shown_where_a_policy_asks_and_without_a_terminal_too(desk: Commands) -> None:
+    (desk.cwd / "Makefile").write_text(BEFORE)
+    (desk.cwd / "rules.toml").write_text('version = 1\nname = "p"\n[[ask]]\ntool = "edit_file"\n')
+    policy = ["--tools", "coding", "--policy", "rules.toml"]
+    with desk.model([mends()]), on_a_terminal("run", "--session", "s", *policy, "Mend it.") as terminal:
+        shown = terminal.types("\x04", after="edit_file? ")
+        terminal.ends()
+    assert f"(asked by Permissions(p))\n{CHANGE}  {{\n" in shown
+    assert CHANGE in desk("answer", "s", *policy).stdout
+    with desk.model([mends()]):
+        said = desk("run", "--session", "t", "--tools", "coding", "Mend it.", code=13).stderr
+    assert said.count(CHANGE) == 1
+    assert said.count("? edit_file: May edit_file change Makefile?\n") == 1
+    with desk.model([]):
+        assert desk("resume", "t", "--tools", "coding", code=13).stderr.count(CHANGE) == 1
+
+
+def test_a_path_cannot_forge_a_part_of_the_question(desk: Commands) -> None:
+    path = "a?\n--- b\n+++ b\n+harmless"
+    with desk.model([calls(call("c1", "write_file", {"path": path, "content": "x\n"}))]):
+        said = desk("run", "--session", "s", "--tools", "coding", "Mend it.", code=13).stderr
+    assert r"? write_file: May write_file change 'a?\n--- b\n+++ b\n+harmless'?" in said
+    assert "\n  | +harmless" not in said
+    assert "\n  | +x\n" in said
+
+
+def test_a_program_is_shown_line_by_line(desk: Commands) -> None:
+    with desk.model([calls(call("c1", "run_python", {"code": "for n in (1, 2):\n    print(n)\n"}))]):
+        said = desk("run", "--session", "s", "--tools", "coding", "Count.", code=13).stderr
+    assert "? run_python: May run_python run this?\n  | for n in (1, 2):\n  |     print(n)\n" in said
+
+
+@pytest.mark.parametrize(("typed", "told"), [("2", "The user chose: next"), ("/deny not now", "denied: not now"), ("y", "of these: y")])
+def test_what_a_model_asks_is_answered_in_words(desk: Commands, typed: str, told: str) -> None:
+    asks = calls(call("c1", "ask_user", {"question": "Which branch?", "choices": ["main", "next"]}))
+    with desk.model([asks, text("So be it.")]) as server, on_a_terminal(*CODING) as terminal:
+        shown = terminal.types("", after="your answer: ")
+        terminal.types(typed, after="your answer: ")
+        assert terminal.ends()[0] == 0
+        assert told in server.requests[-1].body["messages"][-1]["content"]
+    assert "? ask_user: Which branch?\n  |   1. main\n  |   2. next\n" in shown
+
+
+def test_the_command_that_answers_a_model_in_words_is_said(desk: Commands) -> None:
+    with desk.model([calls(call("c1", "ask_user", {"question": "Which branch?"})), text("On next.")]):
+        said = desk(*CODING, code=13).stderr
+        assert re.search(r"to answer: interlock answer s --tools coding --question \S+ --text ANSWER \(or --deny REASON\)", said)
+        assert "session s: waiting, " in desk("show", "s").stderr
+        assert desk("answer", "s", "--tools", "coding", "--text", "next").stdout == "On next.\n"
+        assert "session s: idle, " in desk("show", "s").stderr
+
+
+def test_a_policy_that_asks_whether_the_model_may_ask_is_told_yes_or_no(desk: Commands) -> None:
+    (desk.cwd / "rules.toml").write_text('version = 1\nname = "p"\n[[ask]]\ntool = "ask_user"\n')
+    asks = calls(call("c1", "ask_user", {"question": "Which branch?"}))
+    with desk.model([asks, text("On next.")]) as server, on_a_terminal(*CODING[:-1], "--policy", "rules.toml", "x") as terminal:
+        terminal.types("y", after="ask_user? ")
+        terminal.types("next", after="your answer: ")
+        assert terminal.ends()[0] == 0
+        assert "The user answered: next" in server.requests[-1].body["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        ({"bytes": 14, "seconds": 2.0049, "newest": "tick 1\ntick 2\n"}, "  2 s tick 2\n"),
+        ({"bytes": 1, "seconds": 2.0, "newest": "\n"}, "  {'bytes': 1, 'seconds': 2.0, 'newest': '\\n'}\n"),
+        ({"done": 3}, "  {'done': 3}\n"),
+        ("half", "  half\n"),
+    ],
+)
+def test_what_a_command_prints_is_shown_while_it_runs(data: Any, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Display().event(ToolProgress(call_id="c", data=data))
+    assert capsys.readouterr().err == shown
+
+
 # ---- interlock answer --------------------------------------------------------------------------------
 
 
@@ -504,5 +609,5 @@ def test_a_question_cannot_look_like_the_terminals_own_lines() -> None:
         id="q", key="k", call=ToolCall(id="c", name="pay", arguments="{}"), text="really?\n  y  yes\x1b[1m", arguments="{}", expires_at=1.0
     )
     lines = [line for line, _ in shown_question(question)]
-    assert lines[0] == r"? pay: really?\u000a  y  yes\u001b[1m"
+    assert lines[:2] == ["? pay: really?", r"  |   y  yes\u001b[1m"]
     assert "which is a denial" in lines[-1]

@@ -24,7 +24,7 @@ def test_the_coding_tools_do_a_day_of_work_under_a_policy_killed_once_and_resume
         r"\[killed while the tests ran",
         r"✗ run_command .*Its effect is unknown",
         r"✓ run_command .*exit code 0.*ok test_several_of_one_kind",
-        r"\? run_command .*git commit",
+        r"\? run_command: .*git commit",
         r"✓ run_command .*exit code 0",
         r"It is mended, the tests pass, and the change is committed",
         r"Keeper: Count each item",

@@ -9,6 +9,7 @@ import pytest
 from helpers import agent_playing, looped, records_of
 from interlock import Agent, Allow, Deny, Edit, Outcome, UsageError
 from interlock.events import ToolFinished
+from interlock.extensions.approvals import Approvals
 from interlock.extensions.ask_user import ASK_USER, AskUser
 from interlock.journal import MemoryJournal
 from interlock.messages import text_of
@@ -66,6 +67,20 @@ async def test_the_question_shows_the_choices() -> None:
 @looped
 async def test_an_answer_is_the_result(answer: Any, choices: list[str], said: str) -> None:
     assert await answered(answer, choices=choices) == said
+
+
+@pytest.mark.parametrize("answer", ["No!", Allow()], ids=["in words", "yes"])
+@looped
+async def test_a_yes_to_a_guard_is_no_answer_to_the_model(answer: Any) -> None:
+    guards = [Approvals(when=lambda context, call: True)]
+    async with agent_playing([asking(question="Delete it all?"), text("Thanks.")], extensions=[AskUser(), *guards]) as agent:
+        result = await agent.run("Tidy up.")
+        assert result.questions[0].text == "May ask_user run?"
+        result = await agent.answer(result.questions[0].id, Allow())
+        assert result.questions[0].text == "Delete it all?"
+        assert (await agent.answer(result.questions[0].id, answer)).text == "Thanks."
+        [step] = await records_of(agent, ToolStepEnded)
+        assert text_of(step.message.content) == ("The user answered: No!" if answer == "No!" else "The user said yes.")
 
 
 @looped

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Fatal, ToolFailure, UsageError
 from ..messages import reason_of
 from ..records import SCOPES, Scope
+from .ask_user import ASK_USER
 from .base import AgentExtension, CallNext, RunContext, Suspended, ToolInvocation
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def ask(
         return None
     if context.answer is not None and context.asked:  # what another layer was told is not for us
         raise ToolFailure(f"denied: a person was asked, and did not say yes: {context.answer}", effect="none")
+    if call.tool is ASK_USER and context.answer is not None:  # the person has been asked what the model asks: this layer let that through
+        return None
     approvals = context.find(Approvals)
     offered: tuple[Scope, ...] = tuple(grants) if grants is not None else approvals.scopes if approvals is not None else SCOPES
     if any(scope in offered for scope in context.granted):

@@ -68,7 +68,7 @@ class AskUser(AgentExtension):
         question, choices = clean(call.arguments["question"]), [clean(choice) for choice in call.arguments.get("choices", ())]
         if wrong := _wrong(question, choices):
             return InvalidArguments(wrong)
-        if context.answer is None:
+        if context.answer is None or not context.asked:  # whoever else asked was told that the model may ask, and nothing more
             numbered = [f"  {number}. {choice}" for number, choice in enumerate(choices, 1)]
             return Suspended("\n".join((question, *numbered)), self._expires_s)
         return _told(context.answer, choices)

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from ..records import ExtensionNoted, Record
+from ..toolbox.directory import shown_path
 from ..toolbox.files import Seen, file_tools, preview
 from ..toolbox.reading import FileText
 from ..toolbox.roots import Roots, RootsLike
 from ..tools import Tool
 from .base import AgentExtension, CallNext, RunContext, ToolInvocation
 
-__all__ = ["Files"]
+__all__ = ["Files", "readable"]
 
 # A session that looks at more files than this forgets those that it saw first, and has to read them again.
 REMEMBERED_MAX = 5000
@@ -71,15 +72,21 @@ class Files(AgentExtension):
         """For an approval: what a call of write_file or edit_file would change now, as a question; False for any other tool."""
         if call.name not in CHANGING:
             return False
-        change = await asyncio.to_thread(preview, self.roots, call.name, dict(call.arguments))
-        return f"May {call.name} change {call.arguments.get('path')}?\n{_shown(change)}"
+        return await asyncio.to_thread(self._question, call.name, dict(call.arguments))
+
+    def change(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """What a call of write_file or edit_file would change now, as a person reads it; "" for any other tool. It reads the file."""
+        return readable(preview(self.roots, name, arguments)) if name in CHANGING else ""
+
+    def _question(self, name: str, arguments: Mapping[str, Any]) -> str:
+        return f"May {name} change {shown_path(str(arguments.get('path')))}?\n{self.change(name, arguments)}"
 
     @staticmethod
     def _is_news(memory: Any, result: FileText) -> bool:
         return not isinstance(memory, Seen) or memory.digests.get(result.path) != result.digest
 
 
-def _shown(change: str) -> str:
+def readable(change: str) -> str:
     """What a person can read of a change; all of it is in the arguments."""
     lines = [line if len(line) <= LINE_CHARACTERS_MAX else f"{line[:LINE_CHARACTERS_MAX]}[...]" for line in change.split("\n")]
     if (out := len(lines) - LINES_ASKED_MAX) > 0:

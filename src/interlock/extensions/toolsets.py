@@ -12,10 +12,13 @@ from ..toolbox.shell import shell_tools
 from ..tools import Tool
 from .ask_user import AskUser
 from .base import AgentExtension, RunContext, ToolInvocation
-from .files import Files
+from .files import Files, readable
 
 __all__ = ["TOOLSETS", "Toolset", "toolset"]
 
+
+# What holds a program, in the tools that run one.
+_PROGRAMS = {"run_command": "command", "run_python": "code"}
 
 Question = Callable[[RunContext, ToolInvocation], Awaitable[bool | str]]
 
@@ -44,8 +47,19 @@ def _readonly(roots: RootsLike, asking: bool) -> Toolset:
 
 def _coding(roots: RootsLike, asking: bool) -> Toolset:
     files = Files(roots, approval=asking)
-    question = files.question if asking else None
-    return Toolset(tools=shell_tools(files.roots.first, approval=asking), extensions=(files, AskUser()), question=question)
+
+    async def question(context: RunContext, call: ToolInvocation) -> bool | str:
+        return await files.question(context, call) or _program(call)
+
+    return Toolset(
+        tools=shell_tools(files.roots.first, approval=asking), extensions=(files, AskUser()), question=question if asking else None
+    )
+
+
+def _program(call: ToolInvocation) -> bool | str:
+    """A question that shows a program of several lines as such; False for one line, which the arguments show as well."""
+    text = str(call.arguments.get(_PROGRAMS.get(call.name, ""), "")).strip("\n")
+    return f"May {call.name} run this?\n{readable(text)}" if "\n" in text else False
 
 
 TOOLSETS: dict[str, Callable[[RootsLike, bool], Toolset]] = {"readonly": _readonly, "coding": _coding}

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
 from ..errors import ToolFailure, UsageError
+from ..messages import clean
 
-__all__ = ["Directory", "Entry", "reason_of_error", "refused"]
+__all__ = ["Directory", "Entry", "reason_of_error", "refused", "shown_path"]
 
 Kind = Literal["file", "directory", "link", "other"]
 
@@ -217,6 +218,12 @@ def reason_of_error(error: Exception) -> str:
     if isinstance(error, OSError):
         return _REASONS.get(error.errno or 0, error.strerror or type(error).__name__)
     return "the name cannot be a file name here"
+
+
+def shown_path(path: str) -> str:
+    """A path on one line, as it is or, if something in it could be taken for another line or is not seen, quoted with escapes."""
+    cleaned = clean(path)
+    return cleaned if cleaned.isprintable() else repr(cleaned)
 
 
 def refused(path: str, reason: str, verb: str = "read") -> ToolFailure:

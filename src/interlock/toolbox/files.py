@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ..errors import ToolFailure
 from ..messages import clean
 from ..tools import Reconciled, RunContext, Tool, happened, tool, unknown
+from .directory import shown_path
 from .editing import Edit, edited
 from .reading import FILE_BYTES_MAX, FileText, digest_of, reading_tools
 from .roots import Place, Roots, RootsLike
@@ -80,11 +81,11 @@ def _write_tool(roots: Roots, *, guarded: bool, approval: bool) -> Tool:
         text = as_text(path, done.after).text
         size = f"{len(lines_of(text)):,} lines, {len(done.after):,} bytes"
         if done.before is None:
-            said = f"{path} is new: {size}"
+            said = f"{shown_path(path)} is new: {size}"
         elif done.before == done.after:
-            said = f"{path} held that very text already: {size}"
+            said = f"{shown_path(path)} held that very text already: {size}"
         else:
-            said = f"{path} was overwritten: {size}\n{diff_of(place.shown, before.text, text)}".rstrip()
+            said = f"{shown_path(path)} was overwritten: {size}\n{diff_of(place.shown, before.text, text)}".rstrip()
         return FileText.of(clean("\n".join([said, *notes])), place, done.after)
 
     return write_file
@@ -116,7 +117,7 @@ def _edit_tool(roots: Roots, *, guarded: bool, approval: bool) -> Tool:
             return to_bytes(path, after, before)
 
         done = rewrite(place.directory, place.path, make, bytes_max=FILE_BYTES_MAX, create=False)
-        said = diff_of(place.shown, *texts) or f"{path}: only line ends were changed"
+        said = diff_of(place.shown, *texts) or f"{shown_path(path)}: only line ends were changed"
         if changed_since(place, done.before or b"", _seen(context, guarded=guarded)):
             said += "\n[The file had been changed since it was read; the rest of it may be new to you.]"
         return FileText.of(clean(said), place, done.after)
@@ -139,14 +140,17 @@ def preview(roots: Roots, name: str, arguments: Mapping[str, Any]) -> str:
             data = place.directory.read(place.path, bytes_max=FILE_BYTES_MAX)
             edit = Edit(str(arguments.get("old", "")), str(arguments.get("new", "")), bool(arguments.get("every", False)))
             before, after = edit_of(path, data, edit)
-            return diff_of(place.shown, before.text, after)
+            return diff_of(place.shown, before.text, after) or "[only line ends would change]"
         content = str(arguments.get("content", ""))
         try:
             data = place.directory.read(place.path, bytes_max=FILE_BYTES_MAX)
-        except ToolFailure:  # most likely it is not there, and all of it is new
-            data = b""
-        before = as_text(path, data)
-        return diff_of(place.shown, before.text, with_newlines(clean(content), newline_of(before.text)))
+        except ToolFailure as failure:
+            if not isinstance(failure.__cause__, FileNotFoundError):
+                raise
+            data = None
+        before = as_text(path, data or b"")
+        change = diff_of(place.shown, before.text, with_newlines(clean(content), newline_of(before.text)))
+        return change or ("[a new file with nothing in it]" if data is None else "[nothing would change]")
     except ToolFailure as failure:
         return f"It would fail: {failure}"
 

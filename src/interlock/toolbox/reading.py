@@ -10,7 +10,7 @@ from ..errors import ToolFailure
 from ..messages import clean
 from ..tools import Tool, tool
 from ..tools.result import boundary
-from .directory import Entry, refused
+from .directory import Entry, refused, shown_path
 from .patterns import name_matcher
 from .roots import Place, Roots
 from .searching import SKIPPED, Search, search
@@ -119,7 +119,7 @@ def reading_tools(roots: Roots) -> tuple[Tool, ...]:
 
 
 def _listed(entry: Entry) -> str:
-    path = clean(entry.path)
+    path = shown_path(entry.path)
     match entry.kind:
         case "directory":
             return f"{path}/"

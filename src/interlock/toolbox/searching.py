@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..errors import ToolFailure
 from ..messages import clean
-from .directory import Entry
+from .directory import Entry, shown_path
 from .patterns import name_matcher
 from .ripgrep import candidates, found_ripgrep, lies_below
 from .roots import Roots
@@ -73,7 +73,7 @@ def search(roots: Roots, wanted: Search, path: str) -> str:
         for number, line in enumerate(lines_of(content), 1):
             at = find(line)
             if at >= 0:
-                lines.append(clean(f"{entry.path}:{number}: {_around(line, at)}"))
+                lines.append(clean(f"{shown_path(entry.path)}:{number}: {_around(line, at)}"))
                 if len(lines) == MATCHES_MAX:
                     return "\n".join(lines) + f"\n[only the first {MATCHES_MAX} matches are shown]"
     return "\n".join(lines) or f"[no line {'matches' if wanted.is_pattern else 'contains'} {clean(wanted.text)!r}]"

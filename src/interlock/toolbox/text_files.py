@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from ..errors import ToolFailure
 from ..messages import clean
+from .directory import shown_path
 
 __all__ = ["Text", "as_text", "diff_of", "is_binary", "lines_of", "newline_of", "to_bytes", "with_newlines"]
 
@@ -109,7 +110,8 @@ def diff_of(path: str, before: str, after: str) -> str:
     while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
         end += 1
     removed, added = len(old) - end - start, len(new) - end - start
-    head = f"--- {path}\n+++ {path}\n"
+    shown = shown_path(path)
+    head = f"--- {shown}\n+++ {shown}\n"
     if max(removed, added) > DIFFED_LINES_MAX:
         return clean(f"{head}[{removed:,} lines from line {start + 1} on became {added:,} lines]")
     above = min(start, CONTEXT_LINES)

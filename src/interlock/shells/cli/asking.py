@@ -10,32 +10,42 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ...agent import Allow, Deny, Edit
+from ...extensions.ask_user import ASK_USER, AskUser
+from ...extensions.base import AgentExtension
+from ...extensions.files import Files
 from ...records import Question
 from .text import visible
 
-__all__ = ["Asker", "shown_arguments", "shown_question", "verbs"]
+__all__ = ["Asker", "Change", "change_of", "question_lines", "shown_arguments", "shown_question", "verbs"]
 
 Say = Callable[..., None]
+Change = Callable[[Question], str]
+"""What the call of a question would change now, as a person reads it; "" if nothing can be shown. It may block."""
+Answer = Allow | Deny | Edit | str
 LINES_MAX = 20
 # Of one line of the arguments; a longer one is cut until all of it is asked for.
 CHARACTERS_MAX = 400
+# Editors show a tab as white space; an escape in each line of a Makefile or a Go program would hide what is asked.
+TAB, SHOWN_TAB = "\t", "    "
 
 
 class Asker:
-    """Reads a person's answers, a line each, while the event loop runs. say: shows a line, with a style.
+    """Reads a person's answers, a line each, while the event loop runs. say: shows a line, with a style. change: what is shown below a
+    question that does not show it itself.
 
     Nothing that was typed before a question was shown is taken for its answer.
     """
 
-    def __init__(self, say: Say, *, approvals: str) -> None:
+    def __init__(self, say: Say, *, approvals: str, change: Change = lambda _: "") -> None:
         self._say = say
+        self._change = change
         self._approvals = approvals
         self._leaving: asyncio.Event | None = None
         self._editing = False
@@ -53,31 +63,49 @@ class Asker:
             self._leaving.set()
         return True
 
-    async def answer(self, question: Question) -> Allow | Deny | Edit | None:
+    async def answer(self, question: Question) -> Answer | None:
         """What the person says; None if they leave it open."""
         self._leaving = asyncio.Event()
         try:
+            change = "" if "\n" in question.text else await asyncio.to_thread(self._change, question)
             termios.tcflush(0, termios.TCIFLUSH)
-            self._show(question)
-            return await self._read(question)
+            if _is_free(question):
+                return await self._said(question)
+            self._show(question, change)
+            return await self._read(question, change)
         finally:
             self._leaving = None
 
-    def _show(self, question: Question, *, full: bool = False) -> None:
-        for line, style in shown_question(question, full=full):
+    async def _said(self, question: Question) -> str | Deny | None:
+        """An answer in words, to a question that a model asks."""
+        for line, style in question_lines(question.call.name, question.text):
+            self._say(line, style=style)
+        for line in ("  type the answer, or the number of a choice", "  /deny REASON  no answer, and the model is told why"):
+            self._say(line, style="")
+        self._say(_LEAVES, style="dim")
+        while (line := await self._line("your answer: ")) is not None:
+            word, _, rest = line.strip().partition(" ")
+            if word == "/deny":
+                return Deny(rest.strip())
+            if word:
+                return line.strip()
+        return None
+
+    def _show(self, question: Question, change: str, *, full: bool = False) -> None:
+        for line, style in shown_question(question, change=change, full=full):
             self._say(line, style=style)
         for key, meaning in _keys(question, self._approvals):
             self._say(f"  {key}  {meaning}", style="")
-        self._say("  Ctrl-D leaves the question open", style="dim")
+        self._say(_LEAVES, style="dim")
 
-    async def _read(self, question: Question) -> Allow | Deny | Edit | None:
+    async def _read(self, question: Question, change: str) -> Answer | None:
         tool = visible(question.call.name)
         while (line := await self._line(f"{tool}? ")) is not None:
             key, _, rest = line.strip().partition(" ")
             offered = dict(_keys(question, self._approvals))
             match key.lower():
                 case "f" | "full":
-                    self._show(question, full=True)
+                    self._show(question, change, full=True)
                 case "y" | "yes" if not rest:
                     return Allow()
                 case "s" if "s" in offered and not rest:
@@ -86,6 +114,8 @@ class Asker:
                     return Allow("tool")
                 case "a" if "a" in offered and not rest:
                     return Allow("always")
+                case "r" if "r" in offered and rest.strip():
+                    return rest.strip()
                 case "d" | "n" | "no":
                     reason = rest or await self._line("why? (the model is told; Enter for no reason) ")
                     if reason is not None:
@@ -160,6 +190,23 @@ class Asker:
         return data.decode("utf-8", "replace").rstrip("\r\n")
 
 
+def change_of(extensions: Iterable[AgentExtension]) -> Change:
+    """What the file tools among ``extensions`` would change, for a question of a layer that knows nothing of files."""
+    files = next((one for one in extensions if isinstance(one, Files)), None)
+    if files is None:
+        return lambda question: ""
+    return lambda question: files.change(question.call.name, msgspec.json.decode(question.arguments or "{}", type=dict[str, Any]))
+
+
+_LEAVES = "  Ctrl-D leaves the question open"
+_DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def _is_free(question: Question) -> bool:
+    """Whether a model asks, and any words are the answer; a policy that asks about the tool asks for a yes."""
+    return question.call.name == ASK_USER.name and question.asked_by == AskUser.__name__
+
+
 def _keys(question: Question, approvals: str) -> Iterator[tuple[str, str]]:
     tool, scopes = visible(question.call.name), question.scopes
     yield "y", "yes, this once, with exactly these arguments"
@@ -169,6 +216,8 @@ def _keys(question: Question, approvals: str) -> Iterator[tuple[str, str]]:
         yield "t", f"yes, and whenever {tool} is called in this session, WHATEVER its arguments"
     if "always" in scopes:
         yield "a", f"yes, and with exactly these arguments in every session: a rule in {visible(approvals)}"
+    if not scopes:
+        yield "r", "reply in words (r TEXT), to a layer that asks for some"
     yield "e", "edit the arguments; you are asked about them again"
     yield "d", "deny it, and tell the model why"
     yield "f", "show the arguments in full"
@@ -176,14 +225,25 @@ def _keys(question: Question, approvals: str) -> Iterator[tuple[str, str]]:
 
 def verbs(question: Question) -> str:
     """The options of ``interlock answer`` that it takes."""
+    if _is_free(question):
+        return "--text ANSWER (or --deny REASON)"
     longer = {"session": "--session", "tool": "--tool", "always": "--always"}
-    return f"--allow (or {', '.join([*(longer[scope] for scope in question.scopes), '--edit JSON', '--deny REASON'])})"
+    words = [longer[scope] for scope in question.scopes] or ["--text TEXT"]
+    return f"--allow (or {', '.join([*words, '--edit JSON', '--deny REASON'])})"
 
 
-def shown_question(question: Question, *, full: bool = False) -> Iterator[tuple[str, str]]:
+def question_lines(name: str, text: str, *, by: str = "", change: str = "") -> Iterator[tuple[str, str]]:
+    """What is asked about a call of the tool ``name``, and below it ``change``, each line with a style. All but the first stand behind a
+    bar, so that none can be taken for the terminal's own. by: the layer that asks."""
+    first, *more = text.split("\n")
+    yield f"? {visible(name)}: {visible(first)}{f' (asked by {visible(by)})' if by else ''}", "yellow"
+    for line in (*more, *(change.split("\n") if change else ())):
+        yield f"  | {visible(line.replace(TAB, SHOWN_TAB))}".rstrip(), _DIFF_STYLES.get(line[:1], "")
+
+
+def shown_question(question: Question, *, change: str = "", full: bool = False) -> Iterator[tuple[str, str]]:
     """The lines that say what is asked, each with a style. Nothing in them is obeyed by a terminal, and nothing is invisible."""
-    by = f" (asked by {visible(question.asked_by)})" if question.asked_by else ""
-    yield f"? {visible(question.call.name)}: {visible(question.text)}{by}", "yellow"
+    yield from question_lines(question.call.name, question.text, by=question.asked_by, change=change)
     yield from ((f"  {line}", "bold") for line in shown_arguments(question.arguments, full=full))
     if _canonical(question.call.arguments) != _canonical(question.arguments):
         yield "  changed since the model wrote them:", "yellow"

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from typing import Any
 
 from rich.text import Text
 
@@ -24,6 +25,7 @@ from ...events import (
 )
 from ...messages import text_of
 from ...records import Outcome, RunResult
+from .asking import question_lines
 from .markdown import MarkdownStream
 from .text import console, one_line, outcome_words, printable, visible
 
@@ -48,6 +50,7 @@ class Display:
         self._mid_line = False
         self._notices: logging.Handler | None = None
         self._began: dict[str, float] = {}
+        self._asked: set[str] = set()
         # Cut to the line only where somebody looks at lines.
         self._width = min(self._console.width, WIDTH_MAX) if self._console.is_terminal else WIDTH_MAX
 
@@ -65,9 +68,11 @@ class Display:
             case ToolFinished():
                 self._finished(event)
             case ToolProgress():
-                self._tool(" ", "", str(event.data), style="dim")
+                self._tool(" ", "", _progress(event.data), style="dim")
             case ToolSuspended():
-                self.notice(f"? {visible(event.call.name)}: {visible(event.question)}", style="yellow")
+                for line, style in question_lines(event.call.name, event.question):
+                    self.notice(line, style=style)
+                self.asked(event.question_id)
             case StreamRestarted():
                 self._withdrawn(event.reason)
             case RecoveryStarted():
@@ -94,6 +99,10 @@ class Display:
         """Show what the runtime logs as a warning, such as a veto, among the notices."""
         self._notices = _Notices(self)
         logging.getLogger("interlock").addHandler(self._notices)
+
+    def asked(self, question_id: str) -> None:
+        """The question was shown: what is said of it later is short."""
+        self._asked.add(question_id)
 
     def close(self) -> None:
         """Leave the terminal and the logger in order, whatever happened."""
@@ -146,9 +155,20 @@ class Display:
         self._end_text()
         self.notice(f"{outcome_words(result.outcome.value, result.reason)}: there is no answer", style="bold red")
         for question in result.questions:
-            self.notice(f"? {visible(question.text)}", style="yellow")
+            lines = list(question_lines(question.call.name, question.text, by=question.asked_by))
+            for line, style in lines[:1] if question.id in self._asked else lines:
+                self.notice(line, style=style)
         if result.text and not self._live:
             self.notice(result.text)
+
+
+def _progress(data: Any) -> str:
+    """How it goes: of a command that runs, the last line that it has printed; of anything else, what its tool reports."""
+    match data:
+        case {"seconds": float() | int() as seconds, "newest": str(newest)} if newest.strip():
+            return f"{seconds:.0f} s  {newest.strip().splitlines()[-1]}"
+        case _:
+            return str(data)
 
 
 class _Notices(logging.Handler):

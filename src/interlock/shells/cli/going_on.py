@@ -16,7 +16,7 @@ from ...journal.transcript import Transcript
 from ...machine import fold
 from ...records import SCOPES, Question, Row
 from ..interrupts import run_interruptible
-from .asking import shown_question, verbs
+from .asking import Change, change_of, shown_question, verbs
 from .jsonl import write_line
 from .run import AgentSource, Begin, play, same_again, the_tools
 from .settings import Settings
@@ -103,7 +103,8 @@ def answered(
             raise CommandRefused(f"session {info.session_id} does not ask {question!r}; without --question you see what it asks")
         foreign = [] if agent else _foreign(rows, settings)
         shown_agent = agent or ("MODULE:FACTORY" if foreign else None)
-        _show(info.session_id, asked, foreign, same_again(settings, shown_agent, dry_run=dry_run), as_json=as_json)
+        change = change_of(() if agent else the_tools(settings).extensions)
+        _show(info.session_id, asked, foreign, change, same_again(settings, shown_agent, dry_run=dry_run), as_json=as_json)
         return 0
     if question is None and len(asked) > 1:
         raise UsageError(f"several questions are open; say which: --question {' or --question '.join(one.id for one in asked)}")
@@ -121,13 +122,13 @@ def _foreign(rows: list[Row], settings: Settings) -> list[str]:
     return [name for name in fold(row.record for row in rows).traits if name not in ours]
 
 
-def _show(session: str, asked: list[Question], foreign: list[str], options: str, *, as_json: bool) -> None:
+def _show(session: str, asked: list[Question], foreign: list[str], change: Change, options: str, *, as_json: bool) -> None:
     out = console()
     for one in asked:
         if as_json:
             write_line(msgspec.to_builtins(one))
             continue
-        for line, style in shown_question(one, full=True):
+        for line, style in shown_question(one, change="" if "\n" in one.text else change(one), full=True):
             out.print(line, highlight=False, markup=False, style=style)
         how = f"interlock answer {session}{options} --question {one.id} {verbs(one)}"
         if foreign:

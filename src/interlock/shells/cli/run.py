@@ -27,7 +27,7 @@ from ...model import Model
 from ...records import Outcome, RunResult
 from ..finding import AUTO, auto_model
 from ..interrupts import INTERRUPTED, run_interruptible
-from .asking import Asker, verbs
+from .asking import Asker, change_of, verbs
 from .display import Display
 from .exits import OUTCOME_CODES
 from .jsonl import JsonLines
@@ -138,7 +138,7 @@ class _OneRun:
         if self.lines is None:
             self.display.show_warnings()
             if Asker.possible():
-                self._asker = Asker(self.say, approvals=str(source.settings.approvals()))
+                self._asker = Asker(self.say, approvals=str(source.settings.approvals()), change=change_of(agent.parts.extensions))
         for guard in agent.parts.extensions:
             if isinstance(guard, Permissions):
                 self.say(f"{guard.policy} holds")
@@ -151,6 +151,7 @@ class _OneRun:
                 question = result.questions[0]
                 answer = await self._asker.answer(question)
                 if answer is None:
+                    self.display.asked(question.id)
                     self.display.event(RunFinished(result=result))
                     break
                 result = await self._answered(session, question.id, answer)

@@ -15,7 +15,7 @@ import msgspec
 
 from ...errors import JournalCorrupt, ProtocolError, UsageError
 from ...journal import Journal, SessionInfo
-from ...machine import at_rest, fold, is_open
+from ...machine import State, at_rest, fold, is_open
 from ...messages import text_of
 from ...records import Outcome, Row, RunEnded, RunStarted
 from .jsonl import row_object, write_line
@@ -75,9 +75,14 @@ async def _standing(journal: Journal, info: SessionInfo) -> tuple[str, str, str]
         state = fold(row.record for row in await journal.read(info.session_id))
     except (JournalCorrupt, ProtocolError) as error:  # the latter: rows that are whole, and cannot follow one another
         return "damaged", prompt, str(error)
+    return _unheld(state), prompt, ""
+
+
+def _unheld(state: State) -> str:
+    """The state of a session that nobody holds, by its records."""
     if not is_open(state):
-        return "idle", prompt, ""
-    return "waiting" if at_rest(state) is Outcome.WAITING else "stopped", prompt, ""
+        return "idle"
+    return "waiting" if at_rest(state) is Outcome.WAITING else "stopped"
 
 
 async def _first_prompt(journal: Journal, info: SessionInfo) -> str:
@@ -97,7 +102,13 @@ def show(settings: Settings, name: str | None, *, full: bool) -> int:
     out = console()
     for text, style in shown(rows, full=full):
         out.print(printable(text), style=style)
-    console(stderr=True).print(f"session {info.session_id}: {info.state}, {info.rows} records", style="dim")
+    state = info.state
+    if state == "idle":
+        try:
+            state = _unheld(fold(row.record for row in rows))
+        except ProtocolError:  # rows that are whole, and cannot follow one another: what can be read was shown
+            state = "damaged"
+    console(stderr=True).print(f"session {info.session_id}: {state}, {info.rows} records", style="dim")
     return 0
 
 
