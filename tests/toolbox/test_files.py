@@ -100,7 +100,7 @@ def test_an_edit_that_fails_changes_nothing(root: Path, tools: dict[str, Tool]) 
     assert sorted(os.listdir(root)) == ["a.txt", "image.bin", "out", "sub"]
 
 
-@pytest.mark.parametrize("path", ["../x", "/etc/x", "out", "out/x", "a.txt/x", "x\0", "sub", "", "\ud800", "image.bin"])
+@pytest.mark.parametrize("path", ["../x", "/etc/x", "out", "out/x", "a.txt/x", "x\0", "sub", "new/", "new/a/", "", "\ud800", "image.bin"])
 def test_what_cannot_be_written_is_refused_and_nothing_happened(root: Path, tools: dict[str, Tool], path: str) -> None:
     refusal(tools["write_file"], path, "x")
     assert sorted(os.listdir(root)) == ["a.txt", "image.bin", "out", "sub"]

@@ -82,7 +82,7 @@ def test_a_search_names_file_and_line(tools: dict[str, Tool]) -> None:
 
 
 def test_a_search_is_bounded(root: Path, tools: dict[str, Tool], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searching, "found_ripgrep", lambda: None)  # which looks into fewer files, and so stops later
+    monkeypatch.setattr(searching, "found_ripgrep", lambda roots: None)  # which looks into fewer files, and so stops later
     (root / "many.txt").write_text("hit\n" * 500)
     assert len(tools["search_text"]("hit").splitlines()) == 201
     monkeypatch.setattr(searching, "SEARCHED_FILES_MAX", 1)

@@ -12,7 +12,7 @@ import pytest
 
 from interlock import ToolFailure
 from interlock.toolbox import ripgrep, searching
-from interlock.toolbox.directory import Directory
+from interlock.toolbox.directory import Directory, Entry
 from interlock.toolbox.roots import Roots
 from interlock.toolbox.searching import Search, search
 
@@ -41,8 +41,13 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
+LARGE = "[1 file of more than 2,097,152 bytes not searched]"
+
+
 def found(root: Path, text: str, path: str = ".", **options: bool | str) -> list[str]:
-    return search(Roots(root), Search(text, **options), path).splitlines()  # type: ignore[arg-type]
+    """The lines but for that about the large file, which is another test's."""
+    lines = search(Roots(root), Search(text, **options), path).splitlines()  # type: ignore[arg-type]
+    return [line for line in lines if line != LARGE]
 
 
 NEEDLES = [
@@ -62,7 +67,7 @@ def without_late(lines: list[str]) -> list[str]:
 
 
 def test_every_text_file_is_searched_and_nothing_else(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searching, "found_ripgrep", lambda: None)
+    monkeypatch.setattr(searching, "found_ripgrep", lambda roots: None)
     assert without_late(found(root, "needle")) == NEEDLES
 
 
@@ -88,7 +93,7 @@ def test_ripgrep_changes_nothing_of_the_result(root: Path, monkeypatch: pytest.M
         *((text, ".", {}) for text in ("--files", "[", "größer", "no such text", "needle = ", "e n")),
     ]
     with_it = [found(root, text, path, **options) for text, path, options in cases]
-    monkeypatch.setattr(searching, "found_ripgrep", lambda: None)
+    monkeypatch.setattr(searching, "found_ripgrep", lambda roots: None)
     assert with_it == [found(root, text, path, **options) for text, path, options in cases]
 
 
@@ -168,6 +173,36 @@ def test_a_program_of_the_working_directory_is_not_ripgrep(tmp_path: Path, monke
 
 
 @linux
+@pytest.mark.parametrize("how", ["on PATH", "by a link of the directory", "by a link of the program"])
+def test_a_program_below_a_root_is_not_ripgrep_wherever_path_says_it_is(root: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """A command in a sandbox can write there: an environment below the project is on PATH of whoever has activated it."""
+    inside, outside = root / ".venv" / "bin", root.parent / "bin"
+    inside.mkdir(parents=True)
+    (inside / "rg").write_text(f"#!/bin/sh\ntouch {root.parent}/escaped\n")
+    (inside / "rg").chmod(0o755)
+    if how == "by a link of the program":
+        outside.mkdir()
+        (outside / "rg").symlink_to(inside / "rg")
+    elif how == "by a link of the directory":
+        outside.symlink_to(inside)
+    monkeypatch.setenv("PATH", str(inside if how == "on PATH" else outside))
+    assert without_late(found(root, "needle")) == NEEDLES
+    assert not (root.parent / "escaped").exists()
+
+
+@pytest.mark.parametrize("with_it", [True, False])
+def test_what_is_too_large_to_be_searched_is_said(root: Path, monkeypatch: pytest.MonkeyPatch, with_it: bool) -> None:
+    if not with_it:
+        monkeypatch.setattr(searching, "found_ripgrep", lambda roots: None)
+    assert search(Roots(root), Search("needle", files="*.py"), ".") == "src/a.py:1: needle = 1"
+    assert search(Roots(root), Search("no such text"), ".").splitlines() == ["[no line contains 'no such text']", LARGE]
+    (root / "src" / "log").write_bytes(b"x" * (searching.SEARCHED_FILE_BYTES_MAX + 1))
+    said = search(Roots(root), Search("needle"), ".").splitlines()
+    assert said[-1] == "[2 files of more than 2,097,152 bytes not searched]"
+    with pytest.raises(ToolFailure, match="larger than 2,097,152 bytes"):
+        search(Roots(root), Search("needle"), "src/log")
+
+
 @pytest.mark.parametrize("linked", [False, True])
 def test_a_program_in_a_root_is_not_started(linked: bool, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = root / "venv"
@@ -232,6 +267,30 @@ def test_a_long_line_is_cut_around_what_was_found(root: Path) -> None:
 def test_a_search_has_an_end_in_time(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "SEARCH_S", -1.0)
     assert found(root, "needle") == ["[stopped early: there is too much to search; name a directory further down]"]
+
+
+def test_a_search_ends_in_time_in_a_tree_without_a_single_file_to_look_into(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "many" / "empty" / "directories").mkdir(parents=True)
+    looked: list[str] = []
+    entries = Directory.entries
+
+    def slowly(self: Directory, path: str) -> list[Entry]:
+        looked.append(path)
+        clock[0] += 20.0
+        return entries(self, path)
+
+    clock = [0.0]
+    monkeypatch.setattr(Directory, "entries", slowly)
+    monkeypatch.setattr(searching, "found_ripgrep", lambda roots: None)
+    monkeypatch.setattr(searching.time, "monotonic", lambda: clock[0])
+    assert found(root, "needle", "many")[-1].startswith("[stopped early")
+    assert looked == ["many", "many/empty"]
+
+
+def test_only_files_that_are_looked_into_count(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "SEARCHED_FILES_MAX", 2)
+    monkeypatch.setattr(searching, "found_ripgrep", lambda roots: None)
+    assert found(root, "needle", files="*.py") == ["src/a.py:1: needle = 1"]
 
 
 def test_a_kelvin_sign_is_no_k(root: Path) -> None:

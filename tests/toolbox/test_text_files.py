@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from interlock import ToolFailure
@@ -50,7 +50,7 @@ def test_a_few_wrong_bytes_in_utf_8_do_not_make_it_another_encoding() -> None:
     assert to_bytes("a.txt", text.text, text) == data
 
 
-@pytest.mark.parametrize("data", [b"\x89PNG\0\0", b"\xff\xfe\0", b"\xfe\xff\xd8\0"])
+@pytest.mark.parametrize("data", [b"\x89PNG\0\0", b"\xff\xfe\0", b"\xfe\xff\xd8\0", "UTF-32".encode("utf-32"), "x".encode("utf-32-be")])
 def test_what_is_no_text_is_refused(data: bytes) -> None:
     with pytest.raises(ToolFailure) as caught:
         as_text("a.bin", data)
@@ -98,6 +98,7 @@ LINES = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=30)
 
 
 @settings(deadline=None, max_examples=60)
+@example(list("aabbaba"), list("aababababa"))
 @given(LINES, LINES)
 def test_a_difference_can_be_applied_by_patch(before: list[str], after: list[str]) -> None:
     patch = shutil.which("patch")

@@ -76,12 +76,8 @@ class Directory:
     @contextmanager
     def file(self, path: str) -> Generator[BinaryIO]:
         """A regular file, open for reading. Raises ToolFailure."""
-        with self._opened(path, _FILE) as fd:
-            status = os.fstat(fd)
-            if stat.S_ISDIR(status.st_mode):
-                raise refused(path, "it is a directory")
-            if not stat.S_ISREG(status.st_mode):
-                raise refused(path, "it is not a regular file")
+        with self._opened(path, _FILE, regular=True) as fd:
+            _check_regular(os.fstat(fd), path)
             with os.fdopen(os.dup(fd), "rb") as file:
                 yield file
 
@@ -100,7 +96,7 @@ class Directory:
         """
         if not self._close.alive:
             raise UsageError("this Directory was closed")
-        *parents, last = [".", *_components(path)]
+        *parents, last = [".", *_components(path, "write")]
         if not parents:
             raise refused(path, "it is a directory", "write")
         made: list[tuple[int, str]] = []
@@ -147,7 +143,7 @@ class Directory:
                     continue
 
     @contextmanager
-    def _opened(self, path: str, flags: int) -> Generator[int]:
+    def _opened(self, path: str, flags: int, *, regular: bool = False) -> Generator[int]:
         if not self._close.alive:
             raise UsageError("this Directory was closed")
         *parents, last = [".", *_components(path)]
@@ -155,6 +151,11 @@ class Directory:
         try:
             for name in parents:
                 fd = _step(fd, name, _STEP, path)
+            if regular:  # looked at first: to open a pipe or a device is to act on it, and wakes up who waits at its other end
+                try:
+                    _check_regular(os.stat(last, dir_fd=fd, follow_symlinks=False), path)
+                except (OSError, UnicodeEncodeError) as error:
+                    raise refused(path, reason_of_error(error)) from error
             fd = _step(fd, last, flags, path)
             yield fd
         finally:
@@ -169,6 +170,14 @@ def _step(fd: int, name: str, flags: int, path: str, verb: str = "read") -> int:
         raise refused(path, reason_of_error(error), verb) from error
     os.close(fd)
     return inner
+
+
+def _check_regular(status: os.stat_result, path: str) -> None:
+    """Raises ToolFailure for what is no regular file. A link passes: to open it fails, and says why."""
+    if stat.S_ISDIR(status.st_mode):
+        raise refused(path, "it is a directory")
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+        raise refused(path, "it is not a regular file")
 
 
 def _make(fd: int, name: str, path: str) -> bool:
@@ -189,14 +198,14 @@ def _remove(fd: int, name: str) -> None:
         pass
 
 
-def _components(path: str) -> list[str]:
+def _components(path: str, verb: str = "read") -> list[str]:
     if "\0" in path:
-        raise refused(path, "a path holds no NUL character")
+        raise refused(path, "a path holds no NUL character", verb)
     if path.startswith("/"):
-        raise refused(path, "give a path relative to the working directory")
+        raise refused(path, "give a path relative to the working directory", verb)
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise refused(path, "'..' is not allowed")
+        raise refused(path, "'..' is not allowed", verb)
     return parts
 
 
@@ -228,5 +237,5 @@ def shown_path(path: str) -> str:
 
 def refused(path: str, reason: str, verb: str = "read") -> ToolFailure:
     """A refusal before anything was done, with a path of any length."""
-    shown = path if len(path) <= 200 else path[:200] + "..."
+    shown = (path or ".") if len(path) <= 200 else path[:200] + "..."
     return ToolFailure(f"cannot {verb} {shown!r}: {reason}", effect="none")

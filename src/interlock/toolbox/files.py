@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..errors import ToolFailure
 from ..messages import clean
 from ..tools import Reconciled, RunContext, Tool, happened, tool, unknown
-from .directory import shown_path
+from .directory import refused, shown_path
 from .editing import Edit, edited
 from .reading import FILE_BYTES_MAX, FileText, digest_of, reading_tools
 from .roots import Place, Roots, RootsLike
@@ -61,6 +61,8 @@ def _write_tool(roots: Roots, *, guarded: bool, approval: bool) -> Tool:
             path: The file, relative to the working directory. Directories that are missing are made.
             content: The whole text.
         """
+        if path.endswith("/"):
+            raise refused(path, "it is named as a directory", "write")
         place, before = roots.at(path), Text("")
         notes: list[str] = []
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 __all__ = ["candidates", "found_ripgrep", "lies_below"]
 
@@ -17,12 +17,21 @@ TIMEOUT_S = 10.0
 OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 
 
-def found_ripgrep() -> str | None:
-    """Where ripgrep is; None if it is not on PATH, or this system cannot start it in a directory that is held open."""
+def found_ripgrep(roots: Sequence[str] = ()) -> str | None:
+    """Where ripgrep is; None if it is not on PATH, or this system cannot start it in a directory that is held open.
+
+    What lies below ``roots`` (without links) is left out, and so are relative places: a command in a sandbox can write there, and would
+    be started without one.
+    """
     if not sys.platform.startswith("linux"):
         return None
-    # An entry such as "." would be a program of whoever wrote the working directory.
-    return shutil.which("rg", path=os.pathsep.join(entry for entry in os.get_exec_path() if os.path.isabs(entry)))
+    found = shutil.which("rg", path=os.pathsep.join(entry for entry in os.get_exec_path() if _foreign(entry, roots)))
+    return found if found is not None and _foreign(found, roots) else None
+
+
+def _foreign(path: str, roots: Sequence[str]) -> bool:
+    real = os.path.realpath(path)
+    return os.path.isabs(path) and not any(os.path.commonpath((real, root)) == root for root in roots)
 
 
 def lies_below(program: str, directory: int) -> bool:

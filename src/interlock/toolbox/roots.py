@@ -42,6 +42,8 @@ class Roots:
             for name, path in named.items()
             for form in dict.fromkeys((_parts(os.path.abspath(path)), _parts(os.path.realpath(path))))
         ]
+        self.real = tuple(os.path.realpath(path) for path in named.values())
+        """Where the roots were when this was made, without links."""
         # A root inside another one is the nearer one.
         self._absolute.sort(key=lambda pair: -len(pair[0]))
 

@@ -44,7 +44,8 @@ class Search(NamedTuple):
 def search(roots: Roots, wanted: Search, path: str) -> str:
     """``path:line: text`` of each line that matches, in the order of a walk. Raises ToolFailure, also for a pattern that is none.
 
-    A file that is asked for by name says why it cannot be searched; below a directory, what is no text or larger than 2 MiB is passed over.
+    A file that is asked for by name says why it cannot be searched; below a directory, what is no text is passed over, and what is larger
+    than 2 MiB is counted.
     """
     if not wanted.text or "\n" in wanted.text or "\r" in wanted.text:
         raise ToolFailure("search for a non-empty text without line breaks", effect="none")
@@ -52,19 +53,26 @@ def search(roots: Roots, wanted: Search, path: str) -> str:
     matches = name_matcher(wanted.files) if wanted.files else None
     exact = not (wanted.is_pattern or wanted.ignore_case)
     lines: list[str] = []
-    budget, until, above = SEARCHED_BYTES_MAX, time.monotonic() + SEARCH_S, roots.above(path)
-    for count, entry in enumerate(_files(roots, path, wanted)):
+    budget, until, above, large, count = SEARCHED_BYTES_MAX, time.monotonic() + SEARCH_S, roots.above(path), 0, 0
+    hinted = _hinted(roots, path, wanted)
+    for entry, named in _entries(roots, path):
         if budget <= 0 or count == SEARCHED_FILES_MAX or time.monotonic() > until:
             lines.append("[stopped early: there is too much to search; name a directory further down]")
             break
-        if matches is not None and not matches(entry.path.removeprefix(above)):
+        if entry.kind != "file" or (matches is not None and not matches(entry.path.removeprefix(above))):
             continue
+        if entry.size > SEARCHED_FILE_BYTES_MAX:
+            large += 1
+            continue
+        if hinted is not None and entry.path not in hinted:
+            continue
+        count += 1
         try:
             place = roots.at(entry.path)
             data = place.directory.read(place.path, bytes_max=SEARCHED_FILE_BYTES_MAX)
             content = as_text(entry.path, data).text
         except ToolFailure:
-            if entry.kind == "other":  # asked for by name: say why not
+            if named:  # by the model: say why not
                 raise
             continue
         budget -= len(data)
@@ -76,18 +84,20 @@ def search(roots: Roots, wanted: Search, path: str) -> str:
                 lines.append(clean(f"{shown_path(entry.path)}:{number}: {_around(line, at)}"))
                 if len(lines) == MATCHES_MAX:
                     return "\n".join(lines) + f"\n[only the first {MATCHES_MAX} matches are shown]"
-    return "\n".join(lines) or f"[no line {'matches' if wanted.is_pattern else 'contains'} {clean(wanted.text)!r}]"
+    if not lines:
+        lines.append(f"[no line {'matches' if wanted.is_pattern else 'contains'} {clean(wanted.text)!r}]")
+    if large:
+        lines.append(f"[{large:,} {'file' if large == 1 else 'files'} of more than {SEARCHED_FILE_BYTES_MAX:,} bytes not searched]")
+    return "\n".join(lines)
 
 
-def _files(roots: Roots, path: str, wanted: Search) -> Iterator[Entry]:
-    """The files to look into. A ``path`` that is no directory comes as the only one, of kind ``other``."""
-    hinted = _hinted(roots, path, wanted)
+def _entries(roots: Roots, path: str) -> Iterator[tuple[Entry, bool]]:
+    """Every entry below ``path``, and whether it was named itself: what is no directory is the only one, and reading it says what it is."""
     try:
         for entry in roots.walk(path, skip=SKIPPED):
-            if entry.kind == "file" and (hinted is None or entry.path in hinted):
-                yield entry
-    except ToolFailure:  # a file, or nothing that can be read: reading it says which
-        yield Entry(path, "other", 0)
+            yield entry, False
+    except ToolFailure:
+        yield Entry(path, "file", 0), True
 
 
 def _hinted(roots: Roots, path: str, wanted: Search) -> set[str] | None:
@@ -95,7 +105,7 @@ def _hinted(roots: Roots, path: str, wanted: Search) -> set[str] | None:
 
     It is asked only for what it cannot see otherwise than we do: the same bytes stand for an ASCII text in each of our encodings.
     """
-    program = found_ripgrep()
+    program = found_ripgrep(roots.real)
     if program is None or wanted.is_pattern or not wanted.text.isascii():
         return None
     hinted: set[str] = set()

@@ -41,6 +41,8 @@ class Text(NamedTuple):
 
 def is_binary(data: bytes) -> bool:
     """Whether a file that begins with ``data`` is no text: it holds a NUL, and no mark of UTF-16."""
+    if data.startswith(codecs.BOM_UTF32_LE):  # which begins as UTF-16 does
+        return True
     return b"\0" in data[:SNIFFED_BYTES] and not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
 
@@ -115,8 +117,11 @@ def diff_of(path: str, before: str, after: str) -> str:
     if max(removed, added) > DIFFED_LINES_MAX:
         return clean(f"{head}[{removed:,} lines from line {start + 1} on became {added:,} lines]")
     above = min(start, CONTEXT_LINES)
-    window = slice(start - above, len(old) - end + CONTEXT_LINES), slice(start - above, len(new) - end + CONTEXT_LINES)
-    found = list(difflib.unified_diff(old[window[0]], new[window[1]], n=CONTEXT_LINES, lineterm=""))[2:]
+    # What stands around the change is marked, so that none of it is aligned with a line inside: a hunk would end too early for patch.
+    before = [f"{line}\r{number}" for number, line in enumerate(old[start - above : start])]
+    after = [f"{line}\r{number - end}" for number, line in enumerate(old[len(old) - end : len(old) - end + CONTEXT_LINES])]
+    windows = ([*before, *lines[start : len(lines) - end], *after] for lines in (old, new))
+    found = [line.partition("\r")[0] for line in list(difflib.unified_diff(*windows, n=CONTEXT_LINES, lineterm=""))[2:]]
     return clean(head + "\n".join(_moved(line, start - above) if line.startswith("@@") else line for line in found))
 
 
