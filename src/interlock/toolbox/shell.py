@@ -16,6 +16,7 @@ from ..sandbox import Background, Finished, Level, Sandbox, run
 from ..tools import Tool, tool
 from ..tools.context import RunContext
 from .decoding import output_text
+from .identity import lend_identity
 
 __all__ = ["shell_tools"]
 
@@ -95,6 +96,8 @@ def shell_tools(
         timeout_s_max=timeout_s_max,
         background_max=background_max,
     )
+    if shell.sandbox.isolated:
+        lend_identity(shell.sandbox.scratch / "home")
     interpreter = python or sys.executable
 
     async def run_command(context: RunContext, command: str, cwd: str = ".", timeout_s: int = min(TIMEOUT_S, timeout_s_max)) -> str:
@@ -112,7 +115,7 @@ def shell_tools(
         """Run a Python program in a fresh process, which knows nothing of earlier ones. What it prints is the result.
 
         Args:
-            code: The whole program.
+            code: The whole program. It finds the project's own modules after sys.path.insert(0, ".").
             cwd: The directory to run it in, relative to the working directory.
             timeout_s: After how many seconds it is ended, with everything that it started.
         """

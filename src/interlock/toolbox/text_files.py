@@ -118,10 +118,10 @@ def diff_of(path: str, before: str, after: str) -> str:
         return clean(f"{head}[{removed:,} lines from line {start + 1} on became {added:,} lines]")
     above = min(start, CONTEXT_LINES)
     # What stands around the change is marked, so that none of it is aligned with a line inside: a hunk would end too early for patch.
-    before = [f"{line}\r{number}" for number, line in enumerate(old[start - above : start])]
-    after = [f"{line}\r{number - end}" for number, line in enumerate(old[len(old) - end : len(old) - end + CONTEXT_LINES])]
-    windows = ([*before, *lines[start : len(lines) - end], *after] for lines in (old, new))
-    found = [line.partition("\r")[0] for line in list(difflib.unified_diff(*windows, n=CONTEXT_LINES, lineterm=""))[2:]]
+    lead = [f"{line}\r{number}" for number, line in enumerate(old[start - above : start])]
+    trail = [f"{line}\r{number - end}" for number, line in enumerate(old[len(old) - end : len(old) - end + CONTEXT_LINES])]
+    was, now = ([*lead, *lines[start : len(lines) - end], *trail] for lines in (old, new))
+    found = [line.partition("\r")[0] for line in list(difflib.unified_diff(was, now, n=CONTEXT_LINES, lineterm=""))[2:]]
     return clean(head + "\n".join(_moved(line, start - above) if line.startswith("@@") else line for line in found))
 
 
