@@ -240,8 +240,28 @@ async def test_an_edit_of_a_file_that_changed_says_so(root: Path) -> None:
         between=theirs,
     )
     assert "had been changed since it was read" in text_of(edited.content)
-    assert "changed" not in text_of(refused.content).replace("nothing was changed", "")
+    assert "The file was changed since it was read." in text_of(refused.content)
     assert (root / "a.txt").read_text() == "one\n2\nthree\nfour\n"
+
+
+@pytest.mark.parametrize("read_before", [False, True])
+@looped
+async def test_an_edit_is_no_reading_of_what_stands_around_it(root: Path, read_before: bool) -> None:
+    def theirs(index: int) -> None:
+        if index == 1:
+            (root / "a.txt").write_text("one\ntwo\ntheirs\n")
+
+    _, edited, again, refused = await told(
+        root,
+        ("read_file", {"path": "a.txt" if read_before else "sub/../a.txt"}),
+        ("edit_file", {"path": "a.txt", "old": "two", "new": "2"}),
+        ("edit_file", {"path": "a.txt", "old": "2", "new": "zwei"}),
+        ("write_file", {"path": "a.txt", "content": "mine\n"}),
+        between=theirs,
+    )
+    assert (edited.failed, again.failed) == (False, False)
+    assert ("was changed since it was read" if read_before else "was not read in this session") in text_of(refused.content)
+    assert (root / "a.txt").read_text() == "one\nzwei\ntheirs\n"
 
 
 @looped

@@ -120,8 +120,11 @@ def _edit_tool(roots: Roots, *, guarded: bool, approval: bool) -> Tool:
 
         done = rewrite(place.directory, place.path, make, bytes_max=FILE_BYTES_MAX, create=False)
         said = diff_of(place.shown, *texts) or f"{shown_path(path)}: only line ends were changed"
-        if changed_since(place, done.before or b"", _seen(context, guarded=guarded)):
+        seen, was = _seen(context, guarded=guarded), done.before or b""
+        if changed_since(place, was, seen):
             said += "\n[The file had been changed since it was read; the rest of it may be new to you.]"
+        if seen is not None and seen.digests.get(place.shown) != digest_of(was):  # what stands around the edit was not seen, nor is it now
+            return clean(said)
         return FileText.of(clean(said), place, done.after)
 
     return edit_file
