@@ -66,22 +66,34 @@ async def test_a_commit_in_a_sandbox_is_the_users_unless_the_project_says_otherw
 
 def test_what_is_included_counts_and_the_last_word_holds(tmp_path: Path, home: Path) -> None:
     (home / "more").write_text("[user]\n\temail = later@example.com\n")
-    lend_identity(tmp_path)
+    lend_identity(tmp_path, tmp_path / "root")
     assert "later@example.com" in (tmp_path / ".gitconfig").read_text()
     assert "ann@example.com" not in (tmp_path / ".gitconfig").read_text()
 
 
 def test_a_configuration_that_is_there_stays_and_nobody_is_nobody(tmp_path: Path, home: Path) -> None:
     (tmp_path / ".gitconfig").write_text("mine")
-    lend_identity(tmp_path)
+    lend_identity(tmp_path, tmp_path / "root")
     assert (tmp_path / ".gitconfig").read_text() == "mine"
     (tmp_path / ".gitconfig").unlink()
     (home / ".gitconfig").write_text("[core]\n")
-    lend_identity(tmp_path)
+    lend_identity(tmp_path, tmp_path / "root")
     assert not (tmp_path / ".gitconfig").exists()
 
 
 def test_without_git_nothing_happens(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", ".")
-    lend_identity(tmp_path)
+    lend_identity(tmp_path, tmp_path / "root")
     assert not (tmp_path / ".gitconfig").exists()
+
+
+def test_a_git_below_the_root_is_not_started(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command in a sandbox may have put it there."""
+    planted = tmp_path / "root" / "bin" / "git"
+    planted.parent.mkdir(parents=True)
+    planted.write_text(f"#!/bin/sh\ntouch {tmp_path}/escaped\n")
+    planted.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{planted.parent}{os.pathsep}{os.environ['PATH']}")
+    lend_identity(tmp_path, tmp_path / "root")
+    assert not (tmp_path / "escaped").exists()
+    assert (tmp_path / ".gitconfig").exists()

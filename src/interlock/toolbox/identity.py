@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
+
+from .programs import program_outside
 
 __all__ = ["lend_identity"]
 
 _TIMEOUT_S = 5.0
 
 
-def lend_identity(home: Path) -> None:
+def lend_identity(home: Path, root: Path) -> None:
     """Give ``home`` a git configuration with the name and the address of the user's own, and nothing else of it: there may be passwords.
 
     Without them a commit fails, and whoever makes it is tempted to invent some. What the project's own configuration says comes first.
-    Nothing happens if there is a configuration already, or nobody to lend from.
+    Nothing happens if there is a configuration already, or nobody to lend from. root: where commands write, and no git is started from.
     """
     path = home / ".gitconfig"
-    values = _values()
+    values = _values(program_outside("git", [root]))
     if not values or path.exists():
         return
     lines = ["[user]", *(f'\t{name} = "{_escaped(value)}"' for name, value in values.items())]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8", errors="surrogateescape")
 
 
-def _values() -> dict[str, str]:
-    git = shutil.which("git", path=os.pathsep.join(entry for entry in os.get_exec_path() if os.path.isabs(entry)))
+def _values(git: str | None) -> dict[str, str]:
     if git is None:
         return {}
     command = [git, "config", "--global", "--includes", "--null", "--get-regexp", r"^user\.(name|email)$"]

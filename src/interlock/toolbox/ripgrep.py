@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
 
-__all__ = ["candidates", "found_ripgrep", "lies_below"]
+from .programs import program_outside
+
+__all__ = ["candidates", "found_ripgrep"]
 
 TIMEOUT_S = 10.0
 OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 
 
 def found_ripgrep(roots: Sequence[str] = ()) -> str | None:
-    """Where ripgrep is; None if it is not on PATH, or this system cannot start it in a directory that is held open.
-
-    What lies below ``roots`` (without links) is left out, and so are relative places: a command in a sandbox can write there, and would
-    be started without one.
-    """
-    if not sys.platform.startswith("linux"):
-        return None
-    found = shutil.which("rg", path=os.pathsep.join(entry for entry in os.get_exec_path() if _foreign(entry, roots)))
-    return found if found is not None and _foreign(found, roots) else None
-
-
-def _foreign(path: str, roots: Sequence[str]) -> bool:
-    real = os.path.realpath(path)
-    return os.path.isabs(path) and not any(os.path.commonpath((real, root)) == root for root in roots)
-
-
-def lies_below(program: str, directory: int) -> bool:
-    """Whether a program lies below an open directory: those who can write there could have put it there."""
-    above = os.path.realpath(f"/proc/self/fd/{directory}")
-    places = os.path.realpath(os.path.dirname(program)), os.path.dirname(os.path.realpath(program))
-    return any(os.path.commonpath((above, place)) == above for place in places)
+    """Where ripgrep is; None if it is not on PATH outside of ``roots``, or this system cannot start it in a directory that is held open."""
+    return program_outside("rg", roots) if sys.platform.startswith("linux") else None
 
 
 def candidates(

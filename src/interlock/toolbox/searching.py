@@ -12,7 +12,7 @@ from ..errors import ToolFailure
 from ..messages import clean
 from .directory import Entry, shown_path
 from .patterns import name_matcher
-from .ripgrep import candidates, found_ripgrep, lies_below
+from .ripgrep import candidates, found_ripgrep
 from .roots import Roots
 from .text_files import as_text, lines_of
 
@@ -110,11 +110,6 @@ def _hinted(roots: Roots, path: str, wanted: Search) -> set[str] | None:
         return None
     hinted: set[str] = set()
     try:
-        # A command of a shell beside these tools may have put it there, and it would run outside of that one's sandbox.
-        for place in roots.searched("."):
-            with place.directory.descriptor(".") as fd:
-                if lies_below(program, fd):
-                    return None
         for place in roots.searched(path):
             with place.directory.descriptor(place.path) as fd:
                 found = candidates(

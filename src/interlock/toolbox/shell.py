@@ -97,7 +97,7 @@ def shell_tools(
         background_max=background_max,
     )
     if shell.sandbox.isolated:
-        lend_identity(shell.sandbox.scratch / "home")
+        lend_identity(shell.sandbox.scratch / "home", where)
     interpreter = python or sys.executable
 
     async def run_command(context: RunContext, command: str, cwd: str = ".", timeout_s: int = min(TIMEOUT_S, timeout_s_max)) -> str:
