@@ -286,6 +286,15 @@ async def test_progress_shows_the_newest_output(root: Path, mark: str) -> None:
     assert set(context.emitted[0]) == {"bytes", "seconds", "newest"}
 
 
+@looped
+async def test_the_last_output_is_shown_although_nothing_follows_it(root: Path, mark: str) -> None:
+    context = Context()
+    with pytest.raises(ToolTimeout):
+        await ran(tools_of(root), "echo waiting for the lock; sleep 60", context=context, timeout_s=2)
+    assert [data["newest"] for data in context.emitted] == ["waiting for the lock\n"]
+    assert context.emitted[0]["seconds"] < 1.9
+
+
 @pytest.mark.parametrize("level", every_level())
 @looped
 async def test_a_python_program_runs_in_a_fresh_process(level: Level, root: Path, mark: str) -> None:

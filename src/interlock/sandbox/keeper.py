@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import resource
 import select
@@ -148,7 +149,7 @@ class Keeper:
                 return "stopped"
             if left <= 0:
                 return "timeout"
-            self._step(left)
+            self._step(min(left, self._until_progress()))
             self._progress()
         return "exited"
 
@@ -264,6 +265,10 @@ class Keeper:
                 return
             if pid == self._main:
                 self._status = status
+
+    def _until_progress(self) -> float:
+        """Seconds until new output is to be shown, also if nothing follows it: what waits for something has just said for what."""
+        return math.inf if self._kept.total == self._progress_at else max(0.0, self._shown + _PROGRESS_S - time.monotonic())
 
     def _progress(self) -> None:
         now = time.monotonic()
