@@ -69,6 +69,13 @@ def test_an_edit_with_the_other_line_ends_is_understood() -> None:
     assert edited("a.txt", "a\nb\n", Edit("a\r\nb", "c\r\nd")) == "c\nd\n"
 
 
+def test_lines_that_are_all_alike_do_not_take_for_ever_either() -> None:
+    started = time.process_time()
+    with pytest.raises(ToolFailure, match="Its first line stands there"):
+        edited("a.txt", "a\n" * 200_000, Edit("a \n" * 100_000 + "b\n", "c"))
+    assert time.process_time() - started < 10
+
+
 def test_a_text_of_one_letter_does_not_take_for_ever() -> None:
     started = time.process_time()
     refusal("a" * 2_000_000, Edit("a" * 100_000, "b"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 from ..errors import ToolFailure
@@ -14,6 +15,7 @@ PLACES_NAMED_MAX = 10
 LINES_SHOWN_MAX = 12
 # A search for what was meant takes a step per line of the file, and is not worth more than that.
 LINES_SOUGHT_MAX = 200_000
+LINES_COMPARED_MAX = 2_000_000
 
 
 class Edit(NamedTuple):
@@ -72,8 +74,9 @@ def _hint(text: str, old: str) -> str:
     if len(lines) > LINES_SOUGHT_MAX or not any(wanted):
         return "Read the file again and copy the text exactly."
     found = [line.split() for line in lines]
-    for at in range(len(found) - len(wanted) + 1):
-        if found[at] == wanted[0] and found[at : at + len(wanted)] == wanted:
+    beginnings = (at for at in range(len(found) - len(wanted) + 1) if found[at] == wanted[0])
+    for at in itertools.islice(beginnings, LINES_COMPARED_MAX // len(wanted)):
+        if found[at : at + len(wanted)] == wanted:
             return f"The same words stand there with other white space:{_shown(lines, at, len(wanted))}"
     first = next(line for line in wanted if line)
     at = next((at for at, line in enumerate(found) if line == first), None)
