@@ -12,6 +12,7 @@ from helpers import agent_playing, looped, records_of
 from interlock import Agent, AgentRunConfig, Allow, Tool, ToolFailure, extension
 from interlock.extensions.approvals import Approvals
 from interlock.extensions.files import REMEMBERED_MAX, Files
+from interlock.extensions.secrets import RedactSecrets
 from interlock.extensions.toolsets import TOOLSETS, toolset
 from interlock.journal import MemoryJournal
 from interlock.messages import ToolMessage, text_of
@@ -262,6 +263,25 @@ async def test_an_edit_is_no_reading_of_what_stands_around_it(root: Path, read_b
     assert (edited.failed, again.failed) == (False, False)
     assert ("was changed since it was read" if read_before else "was not read in this session") in text_of(refused.content)
     assert (root / "a.txt").read_text() == "one\nzwei\ntheirs\n"
+
+
+@looped
+async def test_a_secret_that_the_model_was_not_shown_is_not_overwritten(root: Path) -> None:
+    (root / ".env").write_text("KEY=tr0ub4dor\nX=1\n")
+    script = [
+        calls(call("c1", "read_file", {"path": ".env"})),
+        calls(
+            call("c2", "write_file", {"path": ".env", "content": "KEY=[redacted]\nX=2\n"}),
+            call("c3", "edit_file", {"path": ".env", "old": "X=1", "new": "X=2"}),
+            call("c4", "write_file", {"path": ".env", "content": "KEY=[redacted]\nX=3\n"}),
+        ),
+        text("Done."),
+    ]
+    async with unasked(script, extensions=[Files(root), RedactSecrets(["tr0ub4dor"])]) as agent:
+        read, refused, edited, again = (message for message in (await agent.run("Set X.")).messages if isinstance(message, ToolMessage))
+    assert text_of(read.content) == "KEY=[redacted]\nX=1\n"
+    assert (refused.failed, edited.failed, again.failed) == (True, False, True)
+    assert (root / ".env").read_text() == "KEY=tr0ub4dor\nX=2\n"
 
 
 @looped

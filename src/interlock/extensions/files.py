@@ -13,6 +13,7 @@ from ..toolbox.reading import FileText
 from ..toolbox.roots import Roots, RootsLike
 from ..tools import Tool
 from .base import AgentExtension, CallNext, RunContext, ToolInvocation
+from .secrets import RedactSecrets
 
 __all__ = ["Files", "readable"]
 
@@ -64,7 +65,7 @@ class Files(AgentExtension):
 
     async def on_tool_call(self, context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
         result = await call_next()
-        if isinstance(result, FileText) and self._is_news(context.memory, result):
+        if isinstance(result, FileText) and self._is_news(context.memory, result) and not _is_hidden(context, call.name, result):
             context.note({"path": result.path, "digest": result.digest})
         return result
 
@@ -84,6 +85,12 @@ class Files(AgentExtension):
     @staticmethod
     def _is_news(memory: Any, result: FileText) -> bool:
         return not isinstance(memory, Seen) or memory.digests.get(result.path) != result.digest
+
+
+def _is_hidden(context: RunContext, name: str, text: str) -> bool:
+    """Whether the model is shown something else than stands in the file: what it then wrote would take the place of a secret."""
+    secrets = context.find(RedactSecrets) if name == "read_file" else None
+    return secrets is not None and secrets.clean(text) != text
 
 
 def readable(change: str) -> str:
