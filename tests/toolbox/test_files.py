@@ -12,6 +12,7 @@ from helpers import agent_playing, looped, records_of
 from interlock import Agent, AgentRunConfig, Allow, Tool, ToolFailure, extension
 from interlock.extensions.approvals import Approvals
 from interlock.extensions.files import REMEMBERED_MAX, Files
+from interlock.extensions.permissions import Permissions
 from interlock.extensions.secrets import RedactSecrets
 from interlock.extensions.toolsets import TOOLSETS, toolset
 from interlock.journal import MemoryJournal
@@ -467,6 +468,20 @@ async def test_a_question_about_a_large_change_is_cut_and_says_so(root: Path) ->
     assert max(map(len, lines)) < 420
     assert "line 999" in lines[-3]
     assert content.splitlines()[500] in question.arguments
+
+
+@pytest.mark.parametrize("spelling", ["code/.git/hook", "{root}/.git/hook", "{root}//./.git/./hook", "code//.git/hook"])
+@looped
+async def test_a_policy_reads_one_spelling_of_several_roots(root: Path, tmp_path: Path, spelling: str) -> None:
+    (tmp_path / "manual").mkdir()
+    policy = tmp_path / "policy.toml"
+    policy.write_text('version = 1\nname = "p"\ndefault = "allow"\n[[deny]]\ntool = "*"\npath = "code/.git/**"\n')
+    files = Files({"code": root, "manual": tmp_path / "manual"}, approval=False)
+    script = [calls(call("c1", "write_file", {"path": spelling.format(root=root), "content": "x\n"})), text("Done.")]
+    async with unasked(script, extensions=[files, Permissions(policy)]) as agent:
+        (told,) = (message for message in (await agent.run("Write it.")).messages if isinstance(message, ToolMessage))
+    assert "denies this call" in text_of(told.content)
+    assert not (root / ".git").exists()
 
 
 @looped

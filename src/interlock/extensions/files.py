@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from ..errors import ToolFailure
 from ..records import ExtensionNoted, Record
 from ..toolbox.directory import shown_path
 from ..toolbox.files import Seen, file_tools, preview
@@ -64,6 +65,7 @@ class Files(AgentExtension):
         return Seen(digests)
 
     async def on_tool_call(self, context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
+        self._spell(call)
         result = await call_next()
         if isinstance(result, FileText) and self._is_news(context.memory, result) and not _is_hidden(context, call.name, result):
             context.note({"path": result.path, "digest": result.digest})
@@ -81,6 +83,15 @@ class Files(AgentExtension):
 
     def _question(self, name: str, arguments: Mapping[str, Any]) -> str:
         return f"May {name} change {shown_path(str(arguments.get('path')))}?\n{self.change(name, arguments)}"
+
+    def _spell(self, call: ToolInvocation) -> None:
+        """Of several roots, what a policy reads is the spelling that begins with a root's name, whichever the model has chosen."""
+        path = call.arguments.get("path")
+        if self.roots.names and call.tool in self._tools and isinstance(path, str) and path.startswith("/"):
+            try:
+                call.arguments["path"] = self.roots.at(path).shown
+            except ToolFailure:  # the tool says so, too
+                pass
 
     @staticmethod
     def _is_news(memory: Any, result: FileText) -> bool:
