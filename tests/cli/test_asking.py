@@ -424,6 +424,35 @@ def test_what_a_model_asks_is_answered_in_words(desk: Commands, typed: str, told
     assert "? ask_user: Which branch?\n  |   1. main\n  |   2. next\n" in shown
 
 
+ACCOUNTS = """
+from desk import pay
+from interlock import Suspended, extension
+from interlock.extensions.approvals import Approvals
+
+
+@extension
+async def which(context, call, call_next):
+    if context.answer is None:
+        return Suspended("Which account?")
+    return f"{await call_next()} from {context.answer}"
+
+
+def make():
+    return {"tools": [pay], "extensions": [which], "without": [Approvals]}
+"""
+
+
+def test_a_layer_that_asks_for_words_is_told_them_on_the_terminal(desk: Commands) -> None:
+    (desk.cwd / "accounts.py").write_text(ACCOUNTS)
+    arguments = ["run", "--session", "s", "--agent", "accounts.py:make", "Pay."]
+    with desk.model([pays(5), text("Paid.")]) as server, on_a_terminal(*arguments) as terminal:
+        assert "  r  reply in words (r TEXT)" in terminal.types("r", after="pay? ")
+        terminal.until("one of y, r, e, d, f is needed")
+        terminal.types("r the second one", after="pay? ")
+        assert terminal.ends()[0] == 0
+        assert "paid 5 from the second one" in server.requests[-1].body["messages"][-1]["content"]
+
+
 def test_the_command_that_answers_a_model_in_words_is_said(desk: Commands) -> None:
     with desk.model([calls(call("c1", "ask_user", {"question": "Which branch?"})), text("On next.")]):
         said = desk(*CODING, code=13).stderr
