@@ -398,6 +398,21 @@ def test_a_change_is_shown_where_a_policy_asks_and_without_a_terminal_too(desk: 
         assert desk("resume", "t", "--tools", "coding", code=13).stderr.count(CHANGE) == 1
 
 
+def test_a_question_that_holds_a_whole_file_is_cut_until_all_of_it_is_asked_for(desk: Commands) -> None:
+    (desk.cwd / "rules.toml").write_text('version = 1\nname = "p"\n[[ask]]\ntool = "write_file"\n')
+    content = "one\n" * 2000 + "the middle" + "two\n" * 2000
+    writes = calls(call("c1", "write_file", {"path": "a.txt", "content": content}))
+    arguments = [*CODING[:-1], "--policy", "rules.toml", "Write it."]
+    with desk.model([writes, text("Not.")]), on_a_terminal(*arguments, columns=4000) as terminal:
+        shown = terminal.types("f", after="write_file? ")
+        question = next(line for line in shown.splitlines() if line.startswith("? write_file"))
+        assert len(question) < 1200
+        assert "more characters ...]" in question
+        assert question.endswith("(policy 'p', ask rule 1 (rules.toml:3): it is a call of write_file) (asked by Permissions(p))")
+        assert "the middle" in terminal.types("d no", after="write_file? ").splitlines()[1]
+        terminal.ends()
+
+
 def test_a_path_cannot_forge_a_part_of_the_question(desk: Commands) -> None:
     path = "a?\n--- b\n+++ b\n+harmless"
     with desk.model([calls(call("c1", "write_file", {"path": path, "content": "x\n"}))]):

@@ -32,6 +32,8 @@ Answer = Allow | Deny | Edit | str
 LINES_MAX = 20
 # Of one line of the arguments; a longer one is cut until all of it is asked for.
 CHARACTERS_MAX = 400
+# Of one line of a question. Those of a policy hold the arguments, which may be a whole file; they are shown below as well.
+QUESTION_CHARACTERS_MAX = 1000
 # Editors show a tab as white space; an escape in each line of a Makefile or a Go program would hide what is asked.
 TAB, SHOWN_TAB = "\t", "    "
 
@@ -232,10 +234,11 @@ def verbs(question: Question) -> str:
     return f"--allow (or {', '.join([*words, '--edit JSON', '--deny REASON'])})"
 
 
-def question_lines(name: str, text: str, *, by: str = "", change: str = "") -> Iterator[tuple[str, str]]:
+def question_lines(name: str, text: str, *, by: str = "", change: str = "", full: bool = False) -> Iterator[tuple[str, str]]:
     """What is asked about a call of the tool ``name``, and below it ``change``, each line with a style. All but the first stand behind a
-    bar, so that none can be taken for the terminal's own. by: the layer that asks."""
-    first, *more = text.split("\n")
+    bar, so that none can be taken for the terminal's own; a very long one is cut in its middle unless all of it is asked for. by: the layer
+    that asks."""
+    first, *more = (line if full else _cut(line) for line in text.split("\n"))
     yield f"? {visible(name)}: {visible(first)}{f' (asked by {visible(by)})' if by else ''}", "yellow"
     for line in (*more, *(change.split("\n") if change else ())):
         yield f"  | {visible(line.replace(TAB, SHOWN_TAB))}".rstrip(), _DIFF_STYLES.get(line[:1], "")
@@ -243,7 +246,7 @@ def question_lines(name: str, text: str, *, by: str = "", change: str = "") -> I
 
 def shown_question(question: Question, *, change: str = "", full: bool = False) -> Iterator[tuple[str, str]]:
     """The lines that say what is asked, each with a style. Nothing in them is obeyed by a terminal, and nothing is invisible."""
-    yield from question_lines(question.call.name, question.text, by=question.asked_by, change=change)
+    yield from question_lines(question.call.name, question.text, by=question.asked_by, change=change, full=full)
     yield from ((f"  {line}", "bold") for line in shown_arguments(question.arguments, full=full))
     if _canonical(question.call.arguments) != _canonical(question.arguments):
         yield "  changed since the model wrote them:", "yellow"
@@ -266,6 +269,12 @@ def shown_arguments(arguments: str, *, full: bool = False) -> list[str]:
     if len(shown) > LINES_MAX:
         shown = [*shown[:LINES_MAX], f"[... {len(lines) - LINES_MAX:,} more lines]"]
     return shown
+
+
+def _cut(line: str) -> str:
+    """The end stays: there a policy says why it asks."""
+    half, out = QUESTION_CHARACTERS_MAX // 2, len(line) - QUESTION_CHARACTERS_MAX
+    return line if out <= 0 else f"{line[:half]} [... {out:,} more characters ...] {line[-half:]}"
 
 
 def _read(path: str) -> str:
