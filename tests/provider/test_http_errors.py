@@ -680,3 +680,67 @@ def test_a_query_in_the_base_url_is_kept(run: Run) -> None:
             await model.aclose()
 
     run(main())
+
+
+# ---- how a body is handed out ------------------------------------------------------------------------
+
+
+def test_a_reader_that_waits_holds_the_server_back_and_gets_every_piece(run: Run) -> None:
+    """Small pieces, each an HTTP chunk of its own: the connection goes on only when all that has come was handed out."""
+    pieces = 60_000
+    event = b'data: {"choices":[{"delta":{"content":"%05d %s"}}]}\n\n' % (0, b"x" * 200)
+    end = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    sent = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for piece in range(pieces):
+            body = event.replace(b"00000", b"%05d" % piece)
+            writer.write(b"%x\r\n%b\r\n" % (len(body), body))
+            sent += 1
+            if piece % 100 == 0:
+                await writer.drain()
+        writer.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(end), end))
+        await writer.drain()
+        writer.close()
+
+    async def stands_still() -> int:
+        """What was sent when the server has waited for a hundred turns."""
+        still, last = 0, -1
+        while still < 100:
+            still, last = (still + 1, last) if sent == last else (0, sent)
+            await asyncio.sleep(0.001)
+        return last
+
+    async def main() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        model = model_at(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+        seen: list[str] = []
+        async with server, aclosing(model.stream(REQUEST)) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    seen.append(event.text[:5])
+                    if len(seen) == 1:
+                        assert await stands_still() < pieces
+        await model.aclose()
+        assert seen == [f"{piece:05d}" for piece in range(pieces)]
+
+    run(main())
+
+
+def test_the_connection_goes_on_once_for_all_that_has_come(run: Run) -> None:
+    """Or each small piece of a stream costs twice as much; a version of aiohttp that must be told in another way is noticed here."""
+
+    async def main() -> None:
+        async with WireServer([text("hello")]) as server:
+            client = _http.HttpClient(base_url=server.base_url, headers={}, timeouts=_http.Timeouts())
+            exchange = await client.post(client.url("/chat/completions"), b'{"model":"m","messages":[]}')
+            low, high = exchange._content.get_read_buffer_limits()
+            assert low == 1
+            assert high > 1000
+            await exchange.finish()
+            await client.aclose()
+
+    run(main())
