@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import is_not, itemgetter
 from typing import Any, cast
 
 import msgspec
@@ -94,9 +94,12 @@ class AgentRunConfig:
             reasoning_effort=reasoning_effort,
             extra=extra,
         )
-        for name, value in fields.items():
-            if value is not None and name != "deps":
-                _CHECKS[name](name, value)
+        if session_id is not None:
+            check_id(session_id, "session_id")
+        if any(map(is_not, _others_in(fields), _NO_OTHERS)):  # in C: most configs say no more than a session
+            for name, value in fields.items():
+                if value is not None and name not in ("deps", "session_id"):
+                    _CHECKS[name](name, value)
 
     def over(self, base: AgentRunConfig) -> AgentRunConfig:
         """This config where it says something, ``base`` elsewhere. Both were checked when they were made."""
@@ -176,8 +179,10 @@ def _extra(name: str, value: Any) -> None:
         raise UsageError(f"AgentRunConfig(extra=...): it must be JSON-able: {error}") from error
 
 
+_others_in = cast("Callable[[dict[str, Any]], tuple[Any, ...]]", itemgetter("run_id", "parent_session_id", "deadline_s", *_SETTINGS))
+_NO_OTHERS = (None,) * (3 + len(_SETTINGS))
+
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
-    "session_id": _id,
     "run_id": _id,
     "parent_session_id": _id,
     "deadline_s": _number("a number of seconds", int, float, endless=True),

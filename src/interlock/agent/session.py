@@ -258,7 +258,7 @@ def _messages(messages: Any) -> list[Message]:
 def _spawn(live: LiveSession, run: Run, command: Command | Prepared | None, *, drive: bool = True) -> asyncio.Task[None]:
     """The run in a task of its own: it goes on to a clean end even if whoever asked for it is gone."""
     task = asyncio.Task(run.main(command, drive=drive), loop=asyncio.get_running_loop())  # never eagerly: the caller is not ready
-    run.parts.in_background(task)
+    run.parts.background.add(task)  # its main takes it out at its end, and never raises
     run.task = task
     return task
 

@@ -102,8 +102,7 @@ class Run:
 
     async def main(self, command: Command | Prepared | None, *, drive: bool = True) -> None:
         """Take the session, do what ``command`` asks (None: go on with what is open), drive to a rest. Never raises."""
-        # A run that a tool starts is not part of that tool's call.
-        current_call.set(None)
+        current_call.set(None)  # a run that a tool starts is not part of that tool's call
         current_step.set(None)
         self._context = contextvars.copy_context()
         try:
@@ -142,6 +141,7 @@ class Run:
                 self.emit(RunFinished(result=self.result))
             if self.buffer is not None:
                 self.buffer.close()
+            self.parts.background.discard(self.task)  # pyright: ignore[reportArgumentType]  # it is set before its task begins
 
     async def _begin_with(self, command: Command | Prepared | None) -> None:
         session = self.session

@@ -10,13 +10,14 @@ import asyncio
 import io
 import math
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import aiohttp
 from yarl import URL
 
 from ..errors import ProviderError, UsageError
+from ._body import eased, join_pieces
 from .faults import http_error
 
 __all__ = ["KEY_HEADERS", "Exchange", "HttpClient", "Timeouts", "shown"]
@@ -60,12 +61,16 @@ class Timeouts:
     idle_s: float | None = 120.0
     # A bound for what never ends, not a pace: the longest single answers take about half of it.
     exchange_s: float | None = 3600.0
+    first_look_s: float = field(init=False, repr=False)
+    """After which one of them may have passed for the first time."""
 
     def __post_init__(self) -> None:
         for name in ("connect_s", "first_byte_s", "idle_s", "exchange_s"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, (int, float)) and value > 0):
                 raise UsageError(f"{name.removesuffix('_s')}_timeout_s: a number of seconds above 0 is needed, not {value!r}")
+        first = min(limit_s or math.inf for limit_s in (self.first_byte_s, self.idle_s, self.exchange_s))
+        object.__setattr__(self, "first_look_s", first)
 
 
 class HttpClient:
@@ -207,7 +212,8 @@ class _Watch:
         self.waiting_since: float | None = now
         """None while nobody waits: a slow consumer is no idle provider."""
         self._deadline = now + (timeouts.exchange_s or math.inf)
-        self._look(now)
+        if timeouts.first_look_s < math.inf:
+            self._timer = self._loop.call_at(now + timeouts.first_look_s, self._look)
 
     def wait(self) -> None:
         """Somebody waits for the provider from now on."""
@@ -232,12 +238,12 @@ class _Watch:
         ours_alone = self._task.uncancel() <= self._cancelling
         return ours_alone and isinstance(error, asyncio.CancelledError)
 
-    def _look(self, now: float | None = None) -> None:
+    def _look(self) -> None:
         first_s, idle_s = self._timeouts.first_byte_s or math.inf, self._timeouts.idle_s or math.inf
         if self._ending:
             idle_s = min(idle_s, _AFTER_FINISH_S)
         limit_s = idle_s if self.began else first_s
-        now = now or self._loop.time()
+        now = self._loop.time()
         since = now if self.waiting_since is None else self.waiting_since
         self._timer = None
         if now - since >= limit_s:
@@ -265,7 +271,7 @@ class Exchange:
     def __init__(self, response: aiohttp.ClientResponse, watch: _Watch, url: URL) -> None:
         self._url = url
         self._response = response
-        self._content = watch.content = _handed_out_whole(response.content)
+        self._content = watch.content = eased(response.content)
         self._watch = watch
         self._since = watch.waiting_since
         """Since when the last block was waited for."""
@@ -299,6 +305,7 @@ class Exchange:
             watch.wait()
         else:
             watch.waiting_since = self._since
+        join_pieces(self._content)
         try:
             block = await self._content.readany()
         except _BROKEN as error:
@@ -357,16 +364,6 @@ class Exchange:
     def _cut(self, error: Exception) -> ProviderError:
         text = f"the connection to {self.url} broke before the reply was complete ({type(error).__name__})"
         return ProviderError(text, retryable=True, kind="cut")
-
-
-def _handed_out_whole(content: aiohttp.StreamReader) -> aiohttp.StreamReader:
-    """``content``, told to let its connection go on when all that has come was handed out. By itself it does so after every piece,
-    and a small one then costs twice as much. There is no public word for it; in another version its own way may hold."""
-    try:
-        content._low_water = 1  # pyright: ignore[reportPrivateUsage]
-    except AttributeError:
-        pass
-    return content
 
 
 async def _keep(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
