@@ -10,8 +10,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,8 @@ ROWS = (
         {"wire": "anthropic", "warm": 2, "per": 10_000},
         target=1.5,
     ),
-    _run("round-200", "one tool round at history 200", 2.0, 4, 1, script="r200", warm=1, per=201),
-    _run("round-800", "one tool round at history 800", 2.0, 1, 1, script="r800", warm=1, per=801),
+    _run("round-200", "one tool round at history 200", 2.0, 8, 2, script="r200", warm=1, per=201),
+    _run("round-800", "one tool round at history 800", 2.0, 4, 1, script="r800", warm=1, per=801),
     _run("fragment", "one argument fragment, its event included", 1.5, 20, 5, script="a4000-40000", warm=2, per=4000),
     _run("fragment-x4", "the same in a call of four times as many", 1.5, 5, 2, script="a16000-160000", warm=1, per=16_000),
     _run("parallel-memory", "one of 32 parallel calls, memory journal", 3.0, 60, 15, script="p32", warm=5, per=32),
@@ -149,30 +150,83 @@ def server() -> Iterator[int]:
         process.wait()
 
 
+TURNS = 20
+"""In how many blocks a sample of runs is made."""
+
+
 def sample(row: Row, who: str, port: int, *, quick: bool = False, under: Sequence[str] = (), **options: Any) -> dict[str, Any]:
     """One sample in a fresh process; what it leaves on the disk is removed. Time is in microseconds.
 
     under: a command that runs the process, as valgrind does.
     """
-    options = {"n": row.quick if quick else row.n, **row.options, **options}
+    with _started(row, who, port, {"n": row.quick if quick else row.n, **row.options, **options}, under) as process:
+        return json.loads(_line(process, last=True))
+
+
+def pair(row: Row, port: int, *, quick: bool, bare_first: bool) -> tuple[float, float]:
+    """A sample of each side, (bare, ours), as near in time as can be: runs are made in blocks by turns, all else one after the other."""
+    sides = ("bare", "ours") if bare_first else ("ours", "bare")
+    n = row.quick if quick else row.n
+    if row.kind != "runs" or n < 2:
+        values = {who: sample(row, who, port, quick=quick)["value"] for who in sides}
+        return values["bare"], values["ours"]
+    options = {"n": n, **row.options, "turns": min(n, TURNS)}
+    with ExitStack() as stack:
+        both = {who: stack.enter_context(_started(row, who, port, options)) for who in sides}
+        lines = {who: _line(both[who]) for who in sides}  # "ready"
+        for turn in range(options["turns"]):
+            for who in sides if turn % 2 == 0 else reversed(sides):
+                process = both[who]
+                assert process.stdin is not None
+                process.stdin.write("\n")
+                process.stdin.flush()
+                lines[who] = _line(process)
+    bare, ours = (json.loads(lines[who])["value"] for who in ("bare", "ours"))
+    return bare, ours
+
+
+@contextmanager
+def _started(row: Row, who: str, port: int, options: dict[str, Any], under: Sequence[str] = ()) -> Iterator[subprocess.Popen[str]]:
+    """A process that makes one sample; it is over with the block."""
     if row.name == "append-5" and who == "bare":
-        options["rows"] = 1
+        options = {**options, "rows": 1}
     # No key, proxy, hash seed or tool of the user's changes a number; what is imported is compiled once, as it is for users.
     changing = ("PYTHONDONTWRITEBYTECODE", "PYTHONPROFILEIMPORTTIME", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONTRACEMALLOC")
     environment = {name: value for name, value in os.environ.items() if name not in changing and not name.lower().endswith("_proxy")}
     environment |= {"OPENAI_API_KEY": "k", "PYTHONHASHSEED": "0"}
-    with tempfile.TemporaryDirectory(prefix="interlock-bench-") as directory:
+    with tempfile.TemporaryDirectory(prefix="interlock-bench-") as directory, open(f"{directory}/errors", "w+") as errors:
         arguments = [who, row.kind, str(port), directory, *(f"{name}={value}" for name, value in options.items())]
-        done = subprocess.run(
+        process = subprocess.Popen(
             [*under, sys.executable, str(HERE / "sample.py"), *arguments],
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
             text=True,
-            timeout=SAMPLE_TIMEOUT_S,
             env=environment,
         )
-    if done.returncode:
-        raise SystemExit(f"{row.name}, {who}: the sample failed\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
+        stuck = threading.Timer(SAMPLE_TIMEOUT_S, process.kill)
+        stuck.start()
+        try:
+            yield process
+            if process.wait():
+                raise EOFError
+        except EOFError:
+            process.wait()
+            errors.seek(0)
+            raise SystemExit(f"{row.name}, {who}: the sample failed\n{errors.read()}") from None
+        finally:
+            stuck.cancel()
+            process.kill()
+            process.communicate()
+
+
+def _line(process: subprocess.Popen[str], *, last: bool = False) -> str:
+    """What the process says next, or last. Raises EOFError if it is gone."""
+    assert process.stdout is not None
+    lines = process.stdout.readlines() if last else [process.stdout.readline()]
+    if not lines or not lines[-1]:
+        raise EOFError
+    return lines[-1]
 
 
 def instructions(row: Row, who: str, port: int) -> float:

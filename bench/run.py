@@ -1,7 +1,8 @@
 """Measure Interlock against a bare loop: ``python bench/run.py [--quick] [--samples N] [--rows NAME ...] [--json]``.
 
-Both do the same work against the same scripted server on the loopback. Every sample is a process of its own, the two sides
-take turns, and the table shows the medians. The numbers are CPU time, except for the rows per second of the durable append.
+Both do the same work against the same scripted server on the loopback. Every sample is a process of its own, the two sides take
+turns, several times within each sample of runs, and the table shows the medians. The numbers are CPU time, except for the rows per
+second of the durable append.
 Exit codes: 0, or 1 with ``--strict`` if a row misses its target.
 """
 
@@ -21,18 +22,17 @@ from importlib.metadata import version
 from statistics import median
 from typing import Any
 
-from harness import Row, choose, sample, server
+from harness import Row, choose, pair, server
 
 
 @dataclass(frozen=True)
 class Result:
+    """bare, ours, ratio: medians; of the ratios of two samples that were made side by side, not the ratio of the medians."""
+
     row: Row
     bare: float
     ours: float
-
-    @property
-    def ratio(self) -> float:
-        return self.ours / self.bare if self.bare else float("nan")
+    ratio: float
 
     @property
     def verdict(self) -> str:
@@ -79,11 +79,9 @@ def _shown(value: float, unit: str) -> str:
 
 
 def measure(row: Row, port: int, samples: int, quick: bool) -> Result:
-    values: dict[str, list[float]] = {"bare": [], "ours": []}
-    for number in range(samples):
-        for who in ("bare", "ours") if number % 2 == 0 else ("ours", "bare"):
-            values[who].append(sample(row, who, port, quick=quick)["value"])
-    return Result(row, median(values["bare"]), median(values["ours"]))
+    pairs = [pair(row, port, quick=quick, bare_first=number % 2 == 0) for number in range(samples)]
+    bare, ours = zip(*pairs, strict=True)
+    return Result(row, median(bare), median(ours), median(b / a if a else float("nan") for a, b in pairs))
 
 
 def place() -> str:
