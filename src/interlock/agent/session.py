@@ -224,6 +224,8 @@ class Session:
         deadline_s = config.deadline_s if config.deadline_s is not None else limits.deadline_s
         settled = RunConfig(limits=limits, settings=config.settings(), deps=config.deps, deadline_s=deadline_s)
         live.run = Run(live, agent.parts, settled, run_id=config.run_id or "", buffer=buffer, version=__version__)
+        if buffer is not None:
+            buffer.loop = live.run.loop
         return live, live.run
 
     async def _command(self, command: Command | Prepared, *, drive: bool) -> None:
@@ -257,7 +259,7 @@ def _messages(messages: Any) -> list[Message]:
 
 def _spawn(live: LiveSession, run: Run, command: Command | Prepared | None, *, drive: bool = True) -> asyncio.Task[None]:
     """The run in a task of its own: it goes on to a clean end even if whoever asked for it is gone."""
-    task = asyncio.Task(run.main(command, drive=drive), loop=asyncio.get_running_loop())  # never eagerly: the caller is not ready
+    task = asyncio.Task(run.main(command, drive=drive), loop=run.loop)  # never eagerly: the caller is not ready
     run.parts.background.add(task)  # its main takes it out at its end, and never raises
     run.task = task
     return task

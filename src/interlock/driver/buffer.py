@@ -14,7 +14,7 @@ class EventBuffer:
     A burst of events wakes the consumer once: a queue with a future per item costs more than all the rest of a chunk.
     """
 
-    __slots__ = ("_loop", "_reader", "_writers", "bound", "closed", "items", "waiting")
+    __slots__ = ("_reader", "_writers", "bound", "closed", "items", "loop", "waiting")
 
     def __init__(self, bound: int) -> None:
         self.items: deque[Event] = deque()
@@ -22,7 +22,8 @@ class EventBuffer:
         self.waiting = False
         """Whether the consumer has taken everything and waits."""
         self.bound = bound
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The run's, once there is one: in Python 3.11 to ask for it is a system call."""
         self._reader: asyncio.Future[None] | None = None
         self._writers: list[asyncio.Future[None]] = []
 
@@ -56,8 +57,7 @@ class EventBuffer:
             self._release()
         if self.items or self.closed:
             return
-        self._loop = self._loop or asyncio.get_running_loop()
-        self._reader = self._loop.create_future()
+        self._reader = (self.loop or asyncio.get_running_loop()).create_future()
         self.waiting = True
         try:
             await self._reader

@@ -39,6 +39,19 @@ def _file_name(path: object) -> str:
     return name
 
 
+_pid = os.getpid()
+"""This process: to ask for it at every flush would be a system call each."""
+
+
+def _forked() -> None:
+    global _pid
+    _pid = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
 class SQLiteJournal:
     """Sessions in the SQLite database at ``path``, which is created (mode 0600) if there is none; its directory is not.
 
@@ -179,7 +192,7 @@ class SQLiteJournal:
     @property
     def flusher(self) -> Flusher | None:
         """The way to the store, if it may be used: None before ``ready``, after ``aclose``, and in a forked child."""
-        return self._flusher if self._pid == os.getpid() and not self._closed else None
+        return self._flusher if self._pid == _pid and not self._closed else None
 
     async def ready(self) -> Flusher:
         """Open, if that has not happened. Raises UsageError in another process than the one that opened it."""
@@ -199,6 +212,7 @@ class SQLiteJournal:
                     owner=self._owner.name,
                     durability=self.durability,
                     clock=self._clock,
+                    held=self._held,
                     on_stored=self._notify,
                 )
         return self._flusher

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from typing import Protocol
 
 from ..errors import InterlockError, JournalError
@@ -22,6 +22,9 @@ from .worker import Worker
 
 CHECKPOINT_PAGES = 1000
 """Pages after which the WAL is copied into the database; SQLite's own default."""
+
+ALONE_ROWS_MAX = 3
+"""Rows that a session with one call at a time flushes at most: the reply of the model, the step, and the start of the handler."""
 
 _Result = dict[store.Part, InterlockError] | Exception
 _Batch = dict["Buffered", store.Part]
@@ -52,6 +55,7 @@ class Flusher:
         owner: str,
         durability: Durability,
         clock: Callable[[], float],
+        held: Sized,
         on_stored: Callable[[Iterable[store.Part]], None],
     ) -> None:
         self.dirty = dirty
@@ -70,6 +74,9 @@ class Flusher:
         self._wanted = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scheduled_on: asyncio.AbstractEventLoop | None = None
+        self._held = held
+        self._crowded = False
+        """Whether more may be asked for in the turn of the last flush: it had more than one call alone has."""
         self._turn_of: asyncio.AbstractEventLoop | None = None
         """The loop in whose present turn a flush has run on this thread."""
         self._pages = connections.wal_pages
@@ -85,6 +92,7 @@ class Flusher:
         if self._running is not None:
             return False
         batch = self._take()
+        self._crowded = len(batch) > 1 or any(part.count > ALONE_ROWS_MAX for part in batch.values())
         if batch and self._new_wal:
             self._launch(batch)
             return False
@@ -116,13 +124,14 @@ class Flusher:
 
         Whoever waits looks at its log then. Nobody has to: the rows are stored all the same.
         """
-        loop = asyncio.get_running_loop()
-        if not self._in_thread and self._turn_of is not loop and self.flush_now():
-            # Of 32 parallel calls one commit is for 31. To know when the turn has ended is a turn more, 5 us.
-            self._turn_of = loop
-            loop.call_soon(self._turn_ends)
+        turn_of = self._turn_of
+        if not self._in_thread and (turn_of is None or turn_of is not asyncio.get_running_loop()) and self.flush_now():
+            if self._crowded or len(self._held) != 1:
+                # Of 32 parallel calls one commit is for 31. To know when the turn has ended is a turn more, 5 us.
+                self._turn_of = loop = asyncio.get_running_loop()
+                loop.call_soon(self._turn_ends)
             return None
-        self._loop = loop
+        self._loop = loop = asyncio.get_running_loop()
         if self._outcomes:
             self._collect()
         if log in self.dirty:
@@ -178,9 +187,9 @@ class Flusher:
         self._wanted = False
         batch: _Batch = {}
         dirty = self.dirty
-        while dirty:
-            log = next(iter(dirty))
-            del dirty[log]
+        logs = list(dirty)
+        dirty.clear()
+        for log in logs:
             part = log.take()
             if part is not None:
                 batch[log] = part
@@ -239,7 +248,10 @@ class Flusher:
     def _settle(self, batch: _Batch, result: dict[store.Part, InterlockError] | JournalError) -> None:
         size = 0
         for log, part in batch.items():
-            log.settle(part, result if isinstance(result, JournalError) else result.get(part))
+            if not result:
+                log.settle(part, None)
+            else:
+                log.settle(part, result if isinstance(result, JournalError) else result.get(part))
             size += part.size
         # An estimate: the rows, the end of the table, and entries of sessions that do not all stand on one page.
         self._pages += 2 + size // 4096 + len(batch) // 4

@@ -12,6 +12,7 @@ from ..records import Record, Row, codec
 from . import sqlite_rows as stored
 from . import sqlite_store as store
 from .leases import Claim
+from .sqlite_rows import envelope
 
 if TYPE_CHECKING:
     from .sqlite import SQLiteJournal
@@ -95,8 +96,7 @@ class SQLiteLog:
         self._seq = seq = self._seq + 1
         self._size += len(body)
         v = codec.VERSION
-        # stored.checksum, without a call for each row.
-        buffer += (0, 0, seq, at, v, body, crc32(body, crc32(stored.envelope(seq, at, v))))
+        buffer += (0, 0, seq, at, v, body, crc32(body, crc32(envelope(seq, at, v))))  # its checksum, without a call for each row
         return seq
 
     async def durable(self, seq: int | None = None) -> None:
@@ -138,7 +138,9 @@ class SQLiteLog:
 
     def take(self) -> store.Part | None:
         values, self._buffer = self._buffer, []
-        payloads, self._payloads = self._payloads, {}
+        payloads = self._payloads
+        if payloads:
+            self._payloads = {}
         count = len(values) // store.COLUMNS
         claim, base = self.claimed, self._seq - count
         if claim is not None and claim.leaving and not claim.written and not values and not payloads:

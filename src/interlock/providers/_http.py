@@ -105,9 +105,11 @@ class HttpClient:
 
         Raises ProviderError, UsageError for a header that HTTP does not allow. Cancelled, it leaves no connection.
         """
-        session = self._session() or await self._open()
+        loop = asyncio.get_running_loop()
+        known = self._sessions.get(loop)
+        session = known[0] if known is not None else await self._open()
         data = body if len(body) <= _BYTES_BODY_MAX else io.BytesIO(body)
-        watch = _Watch(self._timeouts, self.base_url)
+        watch = _Watch(self._timeouts, self.base_url, loop)
         try:
             response = await session.post(url, data=data, allow_redirects=False, proxy=self._proxy)
         except BaseException as error:
@@ -136,10 +138,6 @@ class HttpClient:
                 await keeper.aclose()
             elif not loop.is_closed():
                 asyncio.run_coroutine_threadsafe(_aclose(keeper), loop)
-
-    def _session(self) -> aiohttp.ClientSession | None:
-        entry = self._sessions.get(asyncio.get_running_loop())
-        return entry[0] if entry else None
 
     async def _open(self) -> aiohttp.ClientSession:
         for loop in [loop for loop in self._sessions if loop.is_closed()]:
@@ -194,11 +192,11 @@ class _Watch:
         "waiting_since",
     )
 
-    def __init__(self, timeouts: Timeouts, url: str) -> None:
+    def __init__(self, timeouts: Timeouts, url: str, loop: asyncio.AbstractEventLoop) -> None:
         self._timeouts = timeouts
         self._url = url
-        self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task(self._loop)
+        self._loop = loop
+        self._task = asyncio.current_task(loop)
         self._cancelling = self._task.cancelling() if self._task is not None else 0
         self._timer: asyncio.TimerHandle | None = None
         self._ending = False
