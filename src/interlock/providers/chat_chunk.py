@@ -9,7 +9,7 @@ The classes are not tracked by the garbage collector (``gc=False``): they live f
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -24,9 +24,13 @@ __all__ = [
     "Function",
     "Groq",
     "Message",
+    "PlainChoice",
+    "PlainChunk",
+    "PlainMessage",
     "PromptDetails",
     "TokenCounts",
     "decode",
+    "decode_plain",
     "details_text",
     "lenient",
 ]
@@ -91,6 +95,37 @@ class Chunk(Struct, gc=False):
 
 
 decode = msgspec.json.Decoder(Chunk).decode
+
+
+class PlainMessage(Struct, gc=False):
+    content: str | None = None
+    tool_calls: list[Call] | None = None
+    reasoning_content: None = None
+    reasoning: None = None
+    refusal: None = None
+    function_call: None = None
+    reasoning_details: None = None
+
+
+class PlainChoice(Struct, gc=False):
+    delta: PlainMessage
+    index: Literal[0] | None = None
+    finish_reason: None = None
+    message: None = None
+    error: None = None
+
+
+class PlainChunk(Struct, gc=False):
+    """A chunk that can hold nothing but text or pieces of calls: what else could be in it is absent or null, or it is not decoded.
+    Most chunks are so, and there is nothing more to be asked of one."""
+
+    choices: tuple[PlainChoice]
+    usage: None = None
+    error: None = None
+    x_groq: None = None
+
+
+decode_plain = msgspec.json.Decoder(PlainChunk).decode
 
 
 def details_text(raw: Raw) -> str:

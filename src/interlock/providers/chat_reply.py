@@ -16,7 +16,7 @@ from ..errors import ProviderError
 from ..messages import AssistantMessage, StopReason, Usage, clean
 from ..model import ModelResponse, ReasoningDelta, Stop, TextDelta, ToolCallDelta
 from ..model.accumulator import ToolCalls
-from .chat_chunk import Call, Choice, Chunk, Function, Groq, TokenCounts, decode, details_text, lenient
+from .chat_chunk import Call, Choice, Chunk, Function, Groq, TokenCounts, decode, decode_plain, details_text, lenient
 from .chat_chunk import Message as ChunkMessage
 from .chat_details import Details, copy_of
 from .faults import error_object
@@ -29,6 +29,8 @@ __all__ = ["ChatReply"]
 # No exchange has a trillion tokens; such a count is no count.
 _TOKENS_MAX = 10**12
 
+MISSES_MAX = 3
+
 
 class ChatReply:
     """What one reply amounts to so far. ``take`` each chunk in order; ``response`` once there is terminal evidence.
@@ -37,7 +39,8 @@ class ChatReply:
     """
 
     __slots__ = (
-        *("_api", "_calls", "_details", "_gravity", "_half", "_model", "_raw", "_reasoning", "_refused", "_text", "_usage"),
+        *("_api", "_calls", "_details", "_gravity", "_half", "_misses", "_model", "_plain", "_raw", "_reasoning", "_refused"),
+        *("_text", "_usage"),
         *("done", "finished", "said"),
     )
 
@@ -52,6 +55,10 @@ class ChatReply:
         self._gravity = -1
         self._refused = False
         self._usage: Usage | None = None
+        self._plain = True
+        """Whether the next chunk is likely to have text or pieces of calls, and nothing else."""
+        self._misses = 0
+        """How often that was wrong, which costs what two chunks cost: beyond a few times it is not tried again."""
         self._half: dict[Callable[[str], Delta], str] = {}
         """The first half of a surrogate pair that was cut between two chunks, by the class of its delta."""
         self.finished = False
@@ -79,6 +86,18 @@ class ChatReply:
             after a finish reason.
         Raises ProviderError: ``error_object`` for an error inside the reply, ``malformed`` for what is no JSON.
         """
+        if self._plain:
+            try:
+                plain = decode_plain(payload).choices[0].delta
+            except (msgspec.DecodeError, UnicodeError, RecursionError):
+                self._plain = False
+                self._misses += 1
+            else:
+                text = plain.content
+                if plain.tool_calls is None and text:
+                    self._text.append(text)
+                    return (TextDelta(text),)
+                return self._plainly(text, plain.tool_calls)
         try:
             chunk = decode(payload)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -95,27 +114,31 @@ class ChatReply:
             if message is None:
                 return ()
         text, calls = message.content, message.tool_calls
-        if not (message.reasoning_content or message.reasoning or message.refusal or message.function_call or message.reasoning_details):
-            if not calls:
-                if not text:
-                    self.said = True
-                    return ()
-                if not self._half:
-                    self._text.append(text)
-                    return (TextDelta(text),)
-            elif not text and len(calls) == 1:
-                call = calls[0]
-                function = call.function
-                delta = (
-                    self._calls.add(call.index, call.id)
-                    if function is None
-                    else self._calls.add(call.index, call.id, function.name, function.arguments)
-                )
-                if delta is None:
-                    self.said = True
-                    return ()
-                return (delta,)
+        rare = message.reasoning_content or message.reasoning or message.refusal or message.function_call or message.reasoning_details
+        if not rare and not self._half:
+            self._plain = self._misses <= MISSES_MAX
+            return self._plainly(text, calls)
         return self._mixed(message)
+
+    def _plainly(self, text: str | None, calls: list[Call] | None) -> Sequence[Delta]:
+        """A message that has nothing but text or pieces of calls. No half of a pair waits for text."""
+        if calls and (text or len(calls) > 1):
+            return self._mixed(ChunkMessage(content=text, tool_calls=calls))
+        delta: Delta | None = None
+        if calls:
+            call = calls[0]
+            function = call.function
+            if function is None:
+                delta = self._calls.add(call.index, call.id)
+            else:
+                delta = self._calls.add(call.index, call.id, function.name, function.arguments)
+        elif text:
+            self._text.append(text)
+            delta = TextDelta(text)
+        if delta is None:
+            self.said = True
+            return ()
+        return (delta,)
 
     def _message(self, choice: Choice | None) -> ChunkMessage | None:
         """What a choice says, its end noted first."""
