@@ -18,6 +18,7 @@ class Protocol(BaseProtocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
+        self.transport = asyncio.Transport()
         self.stopped = self.gone_on = 0
 
     def pause_reading(self) -> None:
@@ -51,6 +52,19 @@ def test_pieces_are_handed_out_as_one_and_the_connection_goes_on_once(run: Run) 
         assert await content.readany() == b"g"
         assert await content.readany() == b""
         assert content.at_eof()
+
+    run(main())
+
+
+def test_the_connection_goes_on_once_for_pieces_that_came_while_one_was_waited_for(run: Run) -> None:
+    async def main() -> None:
+        content, protocol = fed()
+        waiting = asyncio.ensure_future(content.readany())
+        await asyncio.sleep(0)
+        for piece in (b"a", b"b", b"c"):
+            content.feed_data(piece)
+        assert await waiting == b"abc"
+        assert protocol.gone_on == 1
 
     run(main())
 

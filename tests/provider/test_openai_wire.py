@@ -481,6 +481,13 @@ def test_half_characters_cut_between_two_chunks_are_joined(run: Run) -> None:
     assert "".join(delta.text for delta in shown) == "a😀b"
 
 
+def test_half_a_character_that_ordinary_text_follows_is_replaced_in_what_is_shown_too(run: Run) -> None:
+    stream = b'data: {"choices":[{"delta":{"content":"a\\ud83d"}}]}\n\n' + b'data: {"choices":[{"delta":{"content":"b"}}]}\n\n'
+    *shown, answer = run(play(raw(stream, chunk({}, "stop"))))
+    assert answer.message.content == "a\N{REPLACEMENT CHARACTER}b"
+    assert "".join(delta.text for delta in shown) == answer.message.content
+
+
 def test_a_lone_surrogate_and_bytes_that_are_not_utf8_are_replaced(run: Run) -> None:
     stream = (
         b'data: {"choices":[{"index":0,"delta":{"content":"a\\ud83d"}}]}\n\n'
