@@ -626,7 +626,7 @@ def test_a_hook_that_is_not_understood_is_refused_with_its_place(desk: Commands,
     assert "[[hooks]] tables with command" in said
 
 
-@pytest.mark.parametrize("setting", ["approvals = 'mine.toml'", "[[hooks]]\ncommand = ['./run-me']"])
+@pytest.mark.parametrize("setting", ["approvals = 'mine.toml'", "redact = false", "[[hooks]]\ncommand = ['./run-me']"])
 def test_a_projects_file_can_neither_run_a_program_nor_allow_itself_something(desk: Commands, setting: str) -> None:
     (desk.cwd / "interlock.toml").write_text(setting)
     with desk.model([]):

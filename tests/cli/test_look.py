@@ -9,7 +9,7 @@ import pytest
 from commands import NOWHERE, Commands
 from interlock.errors import UsageError
 from interlock.shells.finding import auto_model, find_servers
-from interlock.testing import text
+from interlock.testing import call, calls, text
 
 SECRET = "sk-very-secret-1234567890"
 
@@ -66,7 +66,10 @@ def test_doctor_finds_nothing_broken_and_shows_the_onion_in_order(commands: Comm
         said = commands("doctor").stdout
     assert "integrity_check ok, 1 sessions" in said
     assert "reachable (HTTP 200)" in said
-    order = [said.index(name) for name in ("1. CoerceArguments", "2. ToolLog", "3. Approvals", "4. RuntimeTools", "5. UrlGuard")]
+    order = [
+        said.index(name)
+        for name in ("1. RedactSecrets", "2. CoerceArguments", "3. ToolLog", "4. Approvals", "5. RuntimeTools", "6. UrlGuard")
+    ]
     assert order == sorted(order)
     assert "nothing is broken" in said
 
@@ -120,8 +123,26 @@ def test_a_project_that_chooses_the_model_is_said(commands: Commands) -> None:
 
 def test_the_onion_is_the_agents(commands: Commands) -> None:
     layers = [json.loads(line) for line in commands("onion", "--json").stdout.splitlines()]
-    assert [layer["name"] for layer in layers] == ["CoerceArguments", "ToolLog", "Approvals", "RuntimeTools", "UrlGuard"]
+    assert [layer["name"] for layer in layers] == ["RedactSecrets", "CoerceArguments", "ToolLog", "Approvals", "RuntimeTools", "UrlGuard"]
     assert layers[-1]["hooks"] == ["on_tool_call"]
+
+
+@pytest.mark.parametrize("redact", [None, "false"])
+def test_keys_in_files_reach_neither_the_model_nor_the_journal(commands: Commands, redact: str | None) -> None:
+    own, held = "sk-" + "a1B2" * 12, "this-is-what-the-provider-gave"
+    commands.environment.setenv("DEEPSEEK_API_KEY", held)
+    if redact is not None:
+        commands.environment.setenv("INTERLOCK_REDACT", redact)
+    (commands.cwd / ".env").write_text(f"A={own}\nB={held}\nC=plain\n")
+    with commands.model([calls(call("c1", "read_file", {"path": ".env"})), text(f"One is {own}.")]) as server:
+        done = commands("run", "--session", "s", "What is in .env?")
+        heard = server.requests[-1].body["messages"][-1]["content"]
+    kept = commands("export", "s", "--format", "jsonl").stdout
+    assert "C=plain" in heard
+    for everywhere in (heard, done.stdout, done.stderr, kept):
+        shown = (own in everywhere, held in everywhere)
+        assert shown == (False, False) or redact is not None
+    assert (own in heard, held in heard) == ((True, True) if redact is not None else (False, False))
 
 
 def test_doctor_sends_each_vendor_its_key_as_that_vendor_takes_it(commands: Commands) -> None:

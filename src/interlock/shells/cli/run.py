@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from ...agent import Agent, AgentRunConfig, Session
+from ...agent.models import vendors
 from ...errors import CommandRefused, ProviderError, SessionBusy, UsageError
 from ...events import Event, RunFinished, ToolSuspended
 from ...extensions.approvals import Approvals
 from ...extensions.dryrun import DryRun
 from ...extensions.hooks import CommandHook
 from ...extensions.permissions import Permissions
+from ...extensions.secrets import SECRET_MIN, RedactSecrets
 from ...extensions.toolsets import Toolset, toolset
 from ...messages import clean
 from ...model import Model
@@ -36,7 +38,19 @@ from .permissions import guards
 from .settings import Settings, seconds
 from .text import counted
 
-__all__ = ["AgentSource", "Begin", "RunOptions", "hooks_of", "play", "run", "run_config", "same_again", "the_model", "the_tools"]
+__all__ = [
+    "AgentSource",
+    "Begin",
+    "RunOptions",
+    "hooks_of",
+    "keys_here",
+    "play",
+    "run",
+    "run_config",
+    "same_again",
+    "the_model",
+    "the_tools",
+]
 
 Begin = Callable[[Session], AsyncGenerator[Event, None]]
 """What is to be done with the session."""
@@ -277,11 +291,19 @@ def _own(settings: Settings) -> dict[str, Any]:
     """The agent of the command line: a set of ready-made tools for the working directory."""
     made = the_tools(settings)
     approvals = [Approvals(when=made.question, file=settings.approvals())] if made.question is not None else []
+    secrets = [RedactSecrets(keys_here())] if settings.of("redact").value else []
     return {
         "tools": made.tools,
-        "extensions": [*made.extensions, *approvals],
+        "extensions": [*secrets, *made.extensions, *approvals],
         "system_prompt": settings.text("system") or (CODING_PROMPT if "write_file" in made.names else SYSTEM_PROMPT),
     }
+
+
+def keys_here() -> list[str]:
+    """The keys of providers that the environment holds. Other secrets are found by their form."""
+    variables = {vendor.key_variable for vendor in vendors()}
+    held = (os.environ.get(variable, "").strip() for variable in variables if variable is not None)
+    return [key for key in held if len(key) >= SECRET_MIN]
 
 
 def the_tools(settings: Settings) -> Toolset:

@@ -112,6 +112,7 @@ SCHEMA: dict[str, Setting] = {
         Setting("journal", "text", None, "Where sessions are kept, as a journal URL; SQLite in the user's data directory.", "--journal"),
         Setting("policy", "text", None, "What tools may do: a policy file; one in a project's file adds to the user's.", "--policy", True),
         Setting("tools", "text", "readonly", "The ready-made tools: readonly, or coding (changes files, runs commands).", "--tools"),
+        Setting("redact", "switch", True, "Whether keys and passwords are taken out of what is kept, shown and sent to the model."),
         Setting("markdown", "switch", True, "Whether a terminal shows the answer's Markdown formatted."),
         Setting("local_servers", "texts", list(LOCAL_SERVERS), "Where to look for model servers on this machine."),
         Setting("request.temperature", "number", None, "The model's temperature; its provider's default if not set.", None, True),
@@ -122,8 +123,9 @@ SCHEMA: dict[str, Setting] = {
         *_limits(),
     )
 }
-USERS_ONLY = frozenset({"approvals", "hooks", "tools"})
-"""Not for a project's file: it may be somebody else's, and would run a program, or allow itself something, wherever it is unpacked."""
+USERS_ONLY = frozenset({"approvals", "hooks", "redact", "tools"})
+"""Not for a project's file: it may be somebody else's, and would run a program, allow itself something, or show what was to be hidden,
+wherever it is unpacked."""
 
 
 @dataclass(frozen=True, slots=True)
