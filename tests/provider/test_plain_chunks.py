@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from interlock.errors import ProviderError
@@ -67,6 +67,9 @@ def read(stream: list[dict[str, Any]], *, shorter: bool) -> list[Any]:
         return [*seen, str(error)]
 
 
+@example([{"choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}])
+@example([{"choices": [{"delta": {"content": "a"}, "index": 1}]}, {"choices": [{"delta": {"content": "b"}}]}])
+@example([{"choices": [{"delta": {"content": "a"}}], "usage": {"prompt_tokens": 1}}])
 @given(st.lists(chunks | plain_chunks, max_size=12))
 def test_the_shorter_way_makes_the_same_of_any_stream(stream: list[dict[str, Any]]) -> None:
     assert read(stream, shorter=True) == read(stream, shorter=False)
