@@ -19,7 +19,7 @@ from interlock.journal.memory import MemoryJournal
 from interlock.journal.sqlite import SQLiteJournal
 from interlock.journal.sqlite_flush import CHECKPOINT_PAGES
 from interlock.journal.sqlite_store import Part, Writer
-from journal.journal_help import WAIT_S, append, data_of, program
+from journal.journal_help import WAIT_S, append, data_of, program, raw
 
 # ---- spec strings --------------------------------------------------------------------------------
 
@@ -229,6 +229,37 @@ def test_the_write_ahead_log_stays_short(tmp_path: Path, durability: Any) -> Non
 
 
 # ---- leaving nothing behind ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", ["process", "power"])
+def test_whoever_waited_on_a_loop_that_was_closed_stops_nobody_on_the_next(tmp_path: Path, durability: Any) -> None:
+    path = tmp_path / "agent.db"
+    journal = SQLiteJournal(path, durability=durability)
+    logs = [journal.session("s"), journal.session("t")]
+    waiting: list[asyncio.Future[None]] = []
+
+    async def wait_for_the_lock() -> None:
+        await journal.open()
+        other.execute("BEGIN IMMEDIATE")
+        for log in logs:
+            append(log, "a")
+            waiting.append(asyncio.ensure_future(log.durable()))
+        await asyncio.sleep(0.05)
+
+    async def go_on() -> None:
+        for log in logs:
+            append(log, "b")
+            await log.durable()
+            assert data_of(await journal.read(log.session_id)) == ["a", "b"]
+        await journal.aclose()
+
+    loop = asyncio.new_event_loop()
+    with raw(path) as other:
+        loop.run_until_complete(wait_for_the_lock())
+        other.execute("COMMIT")
+    assert not any(task.done() for task in waiting)
+    loop.close()
+    asyncio.run(asyncio.wait_for(go_on(), WAIT_S))
 
 
 @pytest.mark.parametrize("durability", ["process", "power"])

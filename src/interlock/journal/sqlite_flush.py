@@ -261,5 +261,6 @@ class Flusher:
     def _wake(self, waiters: list[asyncio.Future[None]]) -> None:
         for future in waiters:
             if not future.done():
-                future.set_result(None)
+                with contextlib.suppress(RuntimeError):  # its loop was closed while it waited; the others go on
+                    future.set_result(None)
         waiters.clear()
