@@ -58,6 +58,11 @@ DAMAGE = {
     "an entry of fewer rows": ("UPDATE sessions SET rows = 2", "seq 2: the row is missing"),
     "an entry that leads to another row": ("UPDATE sessions SET last = 2", "seq 3: the row is missing"),
     "an entry that is no number": ("UPDATE sessions SET rows = 'x'", "its entry in the table of sessions is damaged"),
+    "an entry of no rows": ("UPDATE sessions SET rows = 0", "its entry in the table of sessions is damaged"),
+    "an entry of less than no rows": ("UPDATE sessions SET rows = -1", "its entry in the table of sessions is damaged"),
+    "an entry that leads nowhere": ("UPDATE sessions SET last = 0", "its entry in the table of sessions is damaged"),
+    "a lease until no time": ("UPDATE sessions SET owner = 'x', until = 'x'", "its entry in the table of sessions is damaged"),
+    "an owner that is no text": ("UPDATE sessions SET owner = x'00'", "its entry in the table of sessions is damaged"),
 }
 
 
@@ -82,6 +87,60 @@ def test_a_damaged_row_is_named_and_never_skipped(tmp_path: Path, damage: str) -
     told = [finding.what for finding in health(str(path)) if finding.state == "broken"]
     assert len(told) == 1
     assert re.search(f"session 's'[,:] {message}", told[0])
+
+
+ENTRIES = {
+    "rows = 0": True,
+    "rows = -1": True,
+    "rows = 'x'": True,
+    "last = 0": True,
+    "last = 'x'": True,
+    "created_at = 'x', last = 7": True,
+    "owner = 'x', until = 'x'": False,
+    "owner = x'00'": False,
+}
+"""What is done to a session's entry, and whether it can be deleted then: not if nobody can tell whether it is held."""
+
+
+@pytest.mark.parametrize("change", ENTRIES)
+def test_a_damaged_entry_is_listed_kept_by_prune_and_no_harm_to_the_others(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "agent.db"
+
+    async def check() -> None:
+        await fill(path, "aa", "bb", "cc")
+        await fill(path, "dd", session="other")
+        with raw(path) as other:
+            other.execute(f"UPDATE sessions SET {change} WHERE name = 's'")
+        journal = SQLiteJournal(path)
+        listed = {info.session_id: info for info in await journal.sessions()}
+        assert set(listed) == {"s", "other"}
+        assert [type(value) for value in (listed["s"].rows, listed["s"].updated_at, listed["s"].owner)] == [int, float, str]
+        assert [info.session_id for info in await journal.prune(older_than_s=1)] == ["other"]
+        if ENTRIES[change]:
+            assert await journal.delete("s")
+        else:
+            with pytest.raises(JournalCorrupt, match="its entry in the table of sessions is damaged"):
+                await journal.delete("s")
+        await journal.aclose()
+        with raw(path) as other:
+            assert other.execute("SELECT count(*) FROM log").fetchone()[0] == (0 if ENTRIES[change] else 3)
+
+    asyncio.run(check())
+
+
+def test_prune_keeps_a_session_whose_last_time_is_no_time(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+
+    async def check() -> None:
+        await fill(path, "aa", "bb")
+        with raw(path) as other:
+            other.execute("UPDATE log SET at = 'x' WHERE seq = 2")
+        journal = SQLiteJournal(path)
+        assert await journal.prune(older_than_s=1) == []
+        assert [info.rows for info in await journal.sessions()] == [2]
+        await journal.aclose()
+
+    asyncio.run(check())
 
 
 def test_every_bit_of_a_row_counts(tmp_path: Path) -> None:

@@ -33,15 +33,23 @@ _FIND = "SELECT id, name, rows, last, owner, epoch, lease_s, until FROM sessions
 _BY_NUMBER, _BY_NAME = f"{_FIND} id = ? AND name IS NOT NULL", f"{_FIND} name = ?"
 
 
-def find(connection: sqlite3.Connection, *, name: str = "", number: int = 0) -> Place | None:
-    """The session with this number, or else with this name. Raises JournalCorrupt."""
+def find(connection: sqlite3.Connection, *, name: str = "", number: int = 0, damaged_too: bool = False) -> Place | None:
+    """The session with this number, or else with this name. Raises JournalCorrupt.
+
+    damaged_too: to remove it, rows and last need not be what they can be. Who holds it must be known all the same.
+    """
     found = connection.execute(_BY_NUMBER if number else _BY_NAME, (number or name,)).fetchone()
     if found is None:
         return None
     number, name, rows, last, *lease = found
-    if type(rows) is not int or type(last) is not int:
+    whole = type(rows) is int and type(last) is int and (rows > 0 if last else not rows)
+    if not (whole or damaged_too) or not _is_lease(*lease):
         raise JournalCorrupt(f"session {name!r}: its entry in the table of sessions is damaged; restore a copy")
     return Place(number, Lease(*lease) if lease[0] else None, rows, last)
+
+
+def _is_lease(owner: object, epoch: object, lease_s: object, until: object) -> bool:
+    return type(owner) is str and type(epoch) is int and type(lease_s) is float and type(until) is float
 
 
 envelope = Layout("<qdq").pack
@@ -94,6 +102,8 @@ def read(connection: sqlite3.Connection, session: str, after: int = 0) -> list[R
     place = find(connection, name=session)
     while place is not None and place.rows > after:
         rows, place = read_back(connection, session, place, after)
+        if not rows:  # deleted meanwhile
+            return []
         chunks.append(rows)
     return [row for rows in reversed(chunks) for row in rows]
 
@@ -144,14 +154,22 @@ def find_payload(connection: sqlite3.Connection, session: str, digest: str) -> b
 _SESSIONS = """
 SELECT name, rows, ifnull(created_at, 0.0), ifnull(log.at, ifnull(created_at, 0.0)) AS updated_at, owner, epoch, lease_s, until
 FROM sessions LEFT JOIN log ON log.id = last AND log.session = sessions.id
-WHERE rows > 0 ORDER BY updated_at DESC
+WHERE name IS NOT NULL AND (rows != 0 OR last != 0) ORDER BY updated_at DESC
 """
 
 
 def list_sessions(connection: sqlite3.Connection, *, now: float) -> list[SessionInfo]:
+    """Those that have rows. A damaged one is listed, too, as far as it can be told; whoever reads it is told what is wrong."""
     infos: list[SessionInfo] = []
-    for session, rows, created_at, updated_at, owner, epoch, lease_s, until in connection.execute(_SESSIONS):
-        state = state_of(Lease(owner, epoch, lease_s, until) if owner else None, now=now)
-        info = SessionInfo(session_id=session, rows=rows, created_at=created_at, updated_at=updated_at, state=state, owner=owner)
+    for name, rows, created_at, updated_at, *lease in connection.execute(_SESSIONS):
+        known = _is_lease(*lease)
+        info = SessionInfo(
+            session_id=name,
+            rows=rows if type(rows) is int and rows > 0 else 0,
+            created_at=created_at if type(created_at) is float else 0.0,
+            updated_at=updated_at if type(updated_at) is float else 0.0,
+            state=state_of(Lease(*lease) if lease[0] else None, now=now) if known else "abandoned",
+            owner=lease[0] if known else "",
+        )
         infos.append(info)
     return infos

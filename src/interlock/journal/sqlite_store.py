@@ -96,7 +96,7 @@ class Writer:
     def delete(self, session: str, *, now: float) -> bool | SessionBusy:
         """Remove all of a session; whether there was a row, or why it may not be."""
         with self._alone():
-            place = find(self.connection, name=session)
+            place = find(self.connection, name=session, damaged_too=True)
             if place is None:
                 return False
             if place.lease is not None and holds(place.lease, now=now):
@@ -107,18 +107,18 @@ class Writer:
         """Remove a session whose last record is not younger than ``before``, unless it is held, damaged or in the middle of a run;
         whether it was removed, or would be."""
         with self._alone():
-            place = find(self.connection, name=session)
-            if place is None or (place.lease is not None and holds(place.lease, now=now)) or not self._ended(place, session, before):
-                return False
+            try:
+                place = find(self.connection, name=session)
+                if place is None or (place.lease is not None and holds(place.lease, now=now)) or not self._ended(place, session, before):
+                    return False
+            except JournalCorrupt:
+                return False  # a person should look at it first
             return dry_run or self._delete(place)
 
     def _ended(self, place: Place, session: str, before: float) -> bool:
-        try:
-            newest_first = self._newest_first(place, session)
-            newest = next(newest_first, None)
-            return newest is not None and newest.at <= before and not has_open_run(row.record for row in chain((newest,), newest_first))
-        except JournalCorrupt:
-            return False  # a person should look at it first
+        newest_first = self._newest_first(place, session)
+        newest = next(newest_first, None)
+        return newest is not None and newest.at <= before and not has_open_run(row.record for row in chain((newest,), newest_first))
 
     def _newest_first(self, place: Place, session: str) -> Iterator[Row]:
         while place.rows:
