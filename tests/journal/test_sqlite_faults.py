@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 from interlock.errors import JournalConflict, JournalError, UsageError
 from interlock.journal.sqlite import SQLiteJournal
+from interlock.journal.sqlite_store import Part, Writer
 from journal.journal_help import append, data_of, fill, note, raw
 from rights import drop, unprivileged
 
@@ -313,6 +316,32 @@ def test_an_interrupted_flush_stores_all_or_nothing_and_says_so(tmp_path: Path) 
         await journal.aclose()
 
     asyncio.run(check())
+
+
+class _Interrupted(sqlite3.Cursor):
+    """Ctrl-C comes while a transaction is begun, and Python hears it when that is done."""
+
+    def execute(self, sql: str, parameters: Any = ()) -> Any:
+        super().execute(sql, parameters)
+        if sql.startswith("BEGIN"):
+            raise KeyboardInterrupt
+        return self
+
+
+class _Interrupting(sqlite3.Connection):
+    def cursor(self, factory: Any = _Interrupted) -> Any:
+        return super().cursor(factory)
+
+
+def test_a_flush_that_is_interrupted_as_it_begins_leaves_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    asyncio.run(fill(path, "a"))
+    with closing(sqlite3.connect(path, isolation_level=None, factory=_Interrupting)) as connection:
+        writer = Writer(connection, "me")
+        with pytest.raises(KeyboardInterrupt):
+            writer.write([Part("s", 0, 0, 0, [], {})], now=1.0)
+        assert not connection.in_transaction
+        writer.close()
 
 
 # ---- a file that is taken away -------------------------------------------------------------------

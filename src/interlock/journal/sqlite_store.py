@@ -72,8 +72,8 @@ class Writer:
         """
         execute = self._cursor.execute
         refused: dict[Part, InterlockError] = {}
-        execute("BEGIN IMMEDIATE")
         try:
+            execute("BEGIN IMMEDIATE")  # in here: Ctrl-C is heard when it returns, and an open transaction would lock the file for good
             try:
                 one = parts[0]
                 if len(parts) == 1 and 0 < one.count <= _FEW and one.number and one.epoch and not (one.take or one.payloads):
