@@ -268,6 +268,7 @@ def test_out_of_time_it_is_killed_with_what_it_has_started_and_that_is_a_denial(
         async with agent_playing([calls(call("c1", "pay", {"amount": 5})), text("Done.")], tools=[till.pay], extensions=[layer]) as agent:
             running = asyncio.ensure_future(agent.run("Go."))
             while not file.exists():
+                assert not running.done(), running.result()  # or a hook that fails at once would be waited for without end
                 await asyncio.sleep(0.01)
             loop = asyncio.get_running_loop()
             real = loop.time
@@ -299,6 +300,7 @@ def test_a_cancelled_run_kills_it_with_what_it_has_started(tmp_path: Path) -> No
         ) as agent:
             running = asyncio.ensure_future(agent.run("Go."))
             while not file.exists():
+                assert not running.done(), running.result()  # or a hook that fails at once would be waited for without end
                 await asyncio.sleep(0.01)
             await agent.cancel()
             assert (await running).outcome is Outcome.CANCELLED
