@@ -15,7 +15,7 @@ import pytest
 from interlock.errors import ProviderError, UsageError
 from interlock.messages import UserMessage
 from interlock.model import ModelRequest, ModelResponse, TextDelta, Usage
-from interlock.providers import _http
+from interlock.providers import _http, _pool
 from interlock.providers.faults import retry_after
 from interlock.providers.openai import OpenAIChatModel
 from interlock.testing import Step, WireServer, cut, error, hold, raw, repeat, text
@@ -24,6 +24,13 @@ from threaded import serving
 from .conftest import Run
 
 REQUEST = ModelRequest(messages=(UserMessage(content="hi"),))
+
+
+@pytest.fixture(autouse=True, params=["direct", "session"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything here holds for both ways in which a request goes out."""
+    if request.param == "session":
+        monkeypatch.setattr(_pool, "_is_unwatched", lambda: False)
 
 
 def model_at(base_url: str, **options: Any) -> OpenAIChatModel:

@@ -7,9 +7,8 @@ retried, no redirect is followed, and no proxy is taken from the environment unl
 from __future__ import annotations
 
 import asyncio
-import io
 import math
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -18,6 +17,7 @@ from yarl import URL
 
 from ..errors import ProviderError, UsageError
 from ._body import eased, join_pieces
+from ._pool import DirectReply, Pool
 from .faults import http_error
 
 __all__ = ["KEY_HEADERS", "Exchange", "HttpClient", "Timeouts", "shown"]
@@ -35,9 +35,6 @@ _DRAIN_S = 0.1
 # How long a reply with a finish reason waits for what may still follow it: the token counts and [DONE], which servers send in
 # the same moment (one round trip later at most), and some never do. Nothing of the answer itself can be missing by then.
 _AFTER_FINISH_S = 1.0
-
-# aiohttp warns (ResourceWarning) about larger bodies given as bytes; from a BytesIO it sends them in pieces.
-_BYTES_BODY_MAX = 512 * 1024
 
 # What aiohttp's reader raises for a connection that broke; RuntimeError is its "Connection closed.".
 _BROKEN = (aiohttp.ClientError, OSError, ValueError, RuntimeError)
@@ -89,7 +86,7 @@ class HttpClient:
         self._timeouts = timeouts
         self._proxy = proxy
         self._trust_env = trust_env
-        self._sessions: dict[asyncio.AbstractEventLoop, tuple[aiohttp.ClientSession, AsyncGenerator[None, None]]] = {}
+        self._pools: dict[asyncio.AbstractEventLoop, Pool] = {}
 
     def url(self, path: str) -> URL:
         """``path`` below the base URL, whose query (``?api-version=...``) is kept; one of the path's own is added to it."""
@@ -106,12 +103,12 @@ class HttpClient:
         Raises ProviderError, UsageError for a header that HTTP does not allow. Cancelled, it leaves no connection.
         """
         loop = asyncio.get_running_loop()
-        known = self._sessions.get(loop)
-        session = known[0] if known is not None else await self._open()
-        data = body if len(body) <= _BYTES_BODY_MAX else io.BytesIO(body)
+        pool = self._pools.get(loop)
+        if pool is None:
+            pool = await self._open()
         watch = _Watch(self._timeouts, self.base_url, loop)
         try:
-            response = await session.post(url, data=data, allow_redirects=False, proxy=self._proxy)
+            response = await pool.post(url, body)
         except BaseException as error:
             watch.stop()
             if watch.expired_by(error) and watch.failure is not None:
@@ -132,27 +129,20 @@ class HttpClient:
 
     async def aclose(self) -> None:
         """Close every connection, of every event loop. Idempotent; a later ``post`` opens anew."""
-        sessions, self._sessions = self._sessions, {}
-        for loop, (_, keeper) in sessions.items():
+        pools, self._pools = self._pools, {}
+        for loop, pool in pools.items():
             if loop is asyncio.get_running_loop():
-                await keeper.aclose()
+                await pool.aclose()
             elif not loop.is_closed():
-                asyncio.run_coroutine_threadsafe(_aclose(keeper), loop)
+                asyncio.run_coroutine_threadsafe(pool.aclose(), loop)
 
-    async def _open(self) -> aiohttp.ClientSession:
-        for loop in [loop for loop in self._sessions if loop.is_closed()]:
-            del self._sessions[loop]
-        session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=self.headers,
-            timeout=aiohttp.ClientTimeout(total=None, connect=self._timeouts.connect_s),
-            trust_env=self._trust_env,
-        )
-        keeper = _keep(session)
-        self._sessions[asyncio.get_running_loop()] = (session, keeper)
-        await anext(keeper)
-        return session
+    async def _open(self) -> Pool:
+        for loop in [loop for loop in self._pools if loop.is_closed()]:
+            del self._pools[loop]
+        pool = Pool(self.headers, connect_s=self._timeouts.connect_s, proxy=self._proxy, trust_env=self._trust_env)
+        self._pools[asyncio.get_running_loop()] = pool
+        await pool.open()
+        return pool
 
     def _unsent(self, error: Exception) -> ProviderError | UsageError:
         """Why no reply came. The URL and what to check are in the message; headers never are."""
@@ -266,7 +256,7 @@ class Exchange:
 
     __slots__ = ("_broken", "_content", "_response", "_since", "_url", "_watch")
 
-    def __init__(self, response: aiohttp.ClientResponse, watch: _Watch, url: URL) -> None:
+    def __init__(self, response: aiohttp.ClientResponse | DirectReply, watch: _Watch, url: URL) -> None:
         self._url = url
         self._response = response
         self._content = watch.content = eased(response.content)
@@ -362,22 +352,6 @@ class Exchange:
     def _cut(self, error: Exception) -> ProviderError:
         text = f"the connection to {self.url} broke before the reply was complete ({type(error).__name__})"
         return ProviderError(text, retryable=True, kind="cut")
-
-
-async def _keep(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
-    """Owns the session for its event loop.
-
-    The loop closes its generators when it shuts down, and when nobody refers to them any more: so a client that was
-    never closed leaves no connection, and no warning, behind.
-    """
-    try:
-        yield
-    finally:
-        await session.close()
-
-
-async def _aclose(keeper: AsyncGenerator[None, None]) -> None:
-    await keeper.aclose()
 
 
 def shown(url: URL) -> str:
