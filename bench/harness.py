@@ -151,7 +151,10 @@ def server() -> Iterator[int]:
 
 
 TURNS = 20
-"""In how many blocks a sample of runs is made."""
+"""In how many blocks a sample is made at most."""
+
+BY_TURNS = frozenset({"runs", "process", "wire"})
+"""The kinds of row whose two sides can take turns."""
 
 
 def sample(row: Row, who: str, port: int, *, quick: bool = False, under: Sequence[str] = (), **options: Any) -> dict[str, Any]:
@@ -164,10 +167,10 @@ def sample(row: Row, who: str, port: int, *, quick: bool = False, under: Sequenc
 
 
 def pair(row: Row, port: int, *, quick: bool, bare_first: bool) -> tuple[float, float]:
-    """A sample of each side, (bare, ours), as near in time as can be: runs are made in blocks by turns, all else one after the other."""
+    """A sample of each side, (bare, ours), as near in time as can be: by turns if the kind of row allows it, else one after the other."""
     sides = ("bare", "ours") if bare_first else ("ours", "bare")
     n = row.quick if quick else row.n
-    if row.kind != "runs" or n < 2:
+    if row.kind not in BY_TURNS or n < 2:
         values = {who: sample(row, who, port, quick=quick)["value"] for who in sides}
         return values["bare"], values["ours"]
     options = {"n": n, **row.options, "turns": min(n, TURNS)}

@@ -55,6 +55,19 @@ class Sample:
         with self.profiler():
             yield
 
+    def blocks(self) -> Iterator[int]:
+        """How many units to do now, until all ``n`` are done.
+
+        turns: they are done in so many blocks, each when a line has come on stdin, while the other side waits: whatever else slows the
+        machine down for a second or ten slows both sides down.
+        """
+        turns = int(self.options.get("turns", 1))
+        for turn in range(turns):
+            if turns > 1:
+                print("ready", flush=True)
+                sys.stdin.readline()
+            yield self.n * (turn + 1) // turns - self.n * turn // turns
+
     def adapter(self, script: str, **options: Any) -> Any:
         base = f"http://127.0.0.1:{self.port}/{script}/v1"
         if self.who == "bare":
@@ -97,23 +110,15 @@ def _chunk_layered(kind: Any, layers: int) -> Any:
 
 
 async def runs(sample: Sample) -> dict[str, float]:
-    """``n`` runs, one after the other, after ``warm`` runs of the same, or of the short script if these are long.
-
-    turns: they are made in so many blocks, each when a line has come on stdin, while the other side waits: whatever else slows the
-    machine down for a second or ten slows both sides down.
-    """
+    """``n`` runs, one after the other, after ``warm`` runs of the same, or of the short script if these are long."""
     adapter = sample.adapter(sample.script, journal=sample.journal())
     for _ in range(sample.warm):
         sample.check(await adapter.run("warm"))
-    turns = int(sample.options.get("turns", 1))
     spent = 0.0
     with sample.measured():
-        for turn in range(turns):
-            if turns > 1:
-                print("ready", flush=True)
-                sys.stdin.readline()
+        for block in sample.blocks():
             began = cpu()
-            for _ in range(sample.n * turn // turns, sample.n * (turn + 1) // turns):
+            for _ in range(block):
                 sample.check(await adapter.run("add 1 and 2"))
             spent += cpu() - began
     await adapter.close()
@@ -184,8 +189,9 @@ async def process(sample: Sample) -> dict[str, Any]:
             "imports": subprocess.run(command, check=True, env=environment, cwd=sample.directory, capture_output=True, text=True).stderr
         }
     began = cpu(resource.RUSAGE_CHILDREN)
-    for _ in range(sample.n):
-        subprocess.run(command, check=True, env=environment, cwd=sample.directory)
+    for block in sample.blocks():
+        for _ in range(block):
+            subprocess.run(command, check=True, env=environment, cwd=sample.directory)
     return {"value": (cpu(resource.RUSAGE_CHILDREN) - began) / sample.n * 1e6}
 
 
@@ -217,10 +223,12 @@ async def wire(sample: Sample) -> dict[str, float]:
         for _ in range(sample.warm):
             assert len(await run()) == 5 * pieces
         with sample.measured():
-            began = cpu()
-            for _ in range(sample.n):
-                await run()
-            spent = cpu() - began
+            spent = 0.0
+            for block in sample.blocks():
+                began = cpu()
+                for _ in range(block):
+                    await run()
+                spent += cpu() - began
         await run.close()
     finally:
         server.terminate()

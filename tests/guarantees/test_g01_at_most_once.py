@@ -368,8 +368,7 @@ def test_a_handler_that_ignores_its_cancellation_is_left_behind_and_what_it_says
 
 def without_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take away everything that keeps a second delegation out in memory; what is left is the machine."""
-    for flag in ("delegated", "over"):
-        monkeypatch.setattr(Slot, flag, property(lambda _: False, lambda _, value: None))
+    monkeypatch.setattr(Slot, "delegated", property(lambda _: None, lambda _, value: None))
     monkeypatch.setattr(ToolStep, "_check_open", lambda self: None)
 
 

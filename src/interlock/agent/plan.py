@@ -9,7 +9,8 @@ from msgspec import Struct
 from ..driver.reopening import changes, lost_dry_run, missing_policies, missing_tools
 from ..driver.setup import Parts
 from ..errors import NothingToResume
-from ..machine import CallProspect, Prospect, fold, prospect
+from ..machine import fold
+from ..machine.prospect import CallProspect, Prospect, prospect
 from ..records import Limits, Row
 
 _SAYS = {

@@ -94,7 +94,7 @@ class Slot(Struct, eq=False):
     The layer's ``call_next`` runs what is further in: the next layer's hook and what is to be concluded from how that ended,
     in one coroutine. So a layer costs one frame of ours beside its own.
 
-    hook: the layer's coroutine. over: it has delegated, or has ended.
+    hook: the layer's coroutine. delegated: whether it has, and None as long as it may: not any more once it has ended.
     running: the task that ``call_next`` runs in, if that is not the layer's own.
     """
 
@@ -102,15 +102,14 @@ class Slot(Struct, eq=False):
     layer: Layer
     inner: Slot | Enter
     hook: Any = _OnItsStack
-    delegated: bool = False
-    over: bool = False
+    delegated: bool | None = None
     running: asyncio.Task[Any] | None = None
 
     async def call_next(self) -> Any:
         """What the layer calls ``call_next``. One-shot; over when its layer is."""
-        if self.over:
+        if self.delegated is not None:
             raise AlreadyDelegated(f"{self.layer.name}: " + ("call_next was already awaited" if self.delegated else "its call has ended"))
-        self.over = self.delegated = True
+        self.delegated = True  # to set a field costs as much as ten of the other lines: as few as can be
         try:
             own = self.hook.cr_running  # on its stack, so in its task; to ask for the task costs as much as all the rest of a layer
         except AttributeError:  # an awaitable of another kind
@@ -129,7 +128,8 @@ class Slot(Struct, eq=False):
                     inner.raised(error)
                     raise
                 finally:
-                    inner.over = True
+                    if inner.delegated is None:
+                        inner.delegated = False
                     if inner.running is not None:
                         await inner.stop_runaway()
                 if value is chain.passing and inner.delegated:
@@ -140,7 +140,8 @@ class Slot(Struct, eq=False):
                 chain.passing = value
             return value
         finally:
-            self.running = None
+            if not own:
+                self.running = None
 
     def raised(self, error: BaseException) -> None:
         chain, name = self.chain, self.layer.name

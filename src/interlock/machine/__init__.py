@@ -10,7 +10,6 @@ from .apply import TRANSITIONS, apply, fold
 from .commands import Answer, Cancel, Command, Import, StartRun, Steer, admit, expired
 from .decide import Action, CallModel, EndRun, Reconcile, RunTool, SettleTool, at_rest, decide, is_open, is_stalled
 from .judge import judge
-from .prospect import CallProspect, Prospect, prospect
 from .recoveries import INVALID_OUTPUT, RECOVERIES, Recovery, bound_of
 from .state import ANY_ARGUMENTS, UNDER_WAY, Call, Phase, Progress, State
 from .texts import EFFECT_SENTENCE, NESTED_QUESTION, NO_EFFECT_SENTENCE, failed_message
@@ -28,14 +27,12 @@ __all__ = [
     "Answer",
     "Call",
     "CallModel",
-    "CallProspect",
     "Cancel",
     "Command",
     "EndRun",
     "Import",
     "Phase",
     "Progress",
-    "Prospect",
     "Reconcile",
     "Recovery",
     "RunTool",
@@ -54,5 +51,4 @@ __all__ = [
     "is_open",
     "is_stalled",
     "judge",
-    "prospect",
 ]

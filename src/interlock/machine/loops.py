@@ -9,7 +9,6 @@ progress does not excuse it.
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -22,7 +21,7 @@ from ..records import Limits, ToolStepEnded, Traits
 LOOP = "loop"
 
 
-class Seen(NamedTuple):
+class Seen(Struct, frozen=True, gc=False):
     """How a call ended last. end: a digest. times: how often it ended so, since ``progress`` was what it is."""
 
     end: str

@@ -11,7 +11,9 @@ import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from ..errors import ToolFailure
 
@@ -164,7 +166,7 @@ class Slot:
         self._used = True
 
 
-class _Waiter(NamedTuple):
+class _Waiter(Struct, eq=False):
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Slot]
 
@@ -176,7 +178,7 @@ def _grant(future: asyncio.Future[Slot], slot: Slot) -> None:
         future.set_result(slot)
 
 
-class _Job(NamedTuple):
+class _Job(Struct, eq=False):
     context: contextvars.Context
     fn: Callable[..., Any]
     args: tuple[Any, ...]
