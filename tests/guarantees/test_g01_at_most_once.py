@@ -295,6 +295,49 @@ def test_a_task_of_call_next_that_the_layer_leaves_behind_is_cancelled_and_waite
     assert (record.message.content, record.effect, record.decided_by) == ("early", "unknown", "early")
 
 
+@pytest.mark.parametrize("eager", [False, True])
+def test_no_handler_starts_for_a_layer_whose_own_check_beside_call_next_has_failed(eager: bool) -> None:
+    """With eager tasks, ``gather(call_next(), ...)`` begins on the layer's own stack and goes on in a task of its own."""
+    hand = Hand()
+
+    @extension(priority=10)
+    async def slow_outside(context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
+        try:
+            return await call_next()
+        finally:
+            for _ in range(30):
+                await asyncio.sleep(0)
+
+    @extension(priority=20)
+    async def audited(context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
+        async def audit() -> None:
+            await asyncio.sleep(0)
+            raise PermissionError("the audit failed")
+
+        result, _ = await asyncio.gather(call_next(), audit())
+        return result
+
+    @extension(priority=30)
+    async def slow_inside(context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return await call_next()
+
+    async def main() -> list[Any]:
+        if eager:
+            if not hasattr(asyncio, "eager_task_factory"):
+                pytest.skip("this Python cannot start a task eagerly")
+            asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # pyright: ignore
+        layers = [slow_outside, audited, slow_inside]
+        async with no_noise(), agent_playing(ONE_CALL, tools=[hand.act], extensions=layers) as agent:
+            await agent.run("go")
+            return await records_of(agent, ToolStepEnded)
+
+    (record,) = asyncio.run(main())
+    assert hand.ran == 0
+    assert (record.effect, record.decided_by, record.code) == ("none", "audited", "layer_error")
+
+
 def test_a_layer_further_in_that_ignores_its_cancellation_cannot_start_the_handler_after_the_call_has_ended() -> None:
     hand, release = Hand(), asyncio.Event()
     left: list[asyncio.Task[Any]] = []

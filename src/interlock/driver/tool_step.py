@@ -48,7 +48,6 @@ class ToolStep:
         "_chain",
         "_gave",
         "_ran",
-        "_task",
         "_tool",
         "asked",
         "call",
@@ -89,7 +88,6 @@ class ToolStep:
         self._gave: Gave | None = None
         self._ran = False
         self._tool = tool
-        self._task: asyncio.Task[Any] | None = None
         invocation = ToolInvocation(self.asked.call, key=call.key, tool=tool, edited=self.asked.edited)
         self._chain = Chain(invocation, drain_s=run.config.limits.drain_s, said=run.session.said)
 
@@ -121,8 +119,8 @@ class ToolStep:
         Raises only what makes recording impossible: JournalError, ProtocolError.
         """
         call_token, step_token = current_call.set(self.call.id), current_step.set(self)
-        self._task = asyncio.current_task(self.run.loop)
         chain = self._chain
+        chain.task = asyncio.current_task(self.run.loop)
         value: Any = None
         error: BaseException | None = None
         try:
@@ -232,7 +230,7 @@ class ToolStep:
                 self._late(None, error)
             if isinstance(error, SystemExit | KeyboardInterrupt):
                 self.exit = error
-                if asyncio.current_task() is not self._task:
+                if asyncio.current_task() is not chain.task:
                     raise HandlerExit(f"{self.call.name} raised {type(error).__name__}") from error
             raise
         self.effect = "happened"

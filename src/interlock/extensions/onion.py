@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from asyncio import current_task
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
@@ -57,13 +58,15 @@ class Chain:
 
     __slots__ = (
         *("asked_about", "asked_by", "decided_by", "drain_s", "error", "fatal", "invocation", "latched", "passing"),
-        *("said", "value", "vetoed_by"),
+        *("said", "task", "value", "vetoed_by"),
     )
 
     def __init__(self, invocation: ToolInvocation, *, drain_s: float, said: Callable[[str], str] = str) -> None:
         self.invocation = invocation
         self.drain_s = drain_s
         self.said = said
+        self.task: asyncio.Task[Any] | None = None
+        """The task that the outermost layer is entered in: whoever enters says it."""
         self.vetoed_by: str | None = None
         self.decided_by = "handler"
         self.latched: Suspended | Stop | None = None
@@ -88,6 +91,10 @@ class _OnItsStack:
     cr_running = True
 
 
+_EAGER = sys.version_info >= (3, 12)
+"""Whether a task may begin on the stack of whoever creates it. In such a Python to ask for the current task costs next to nothing."""
+
+
 class Slot(Struct, eq=False):
     """One layer's place in one call.
 
@@ -110,13 +117,14 @@ class Slot(Struct, eq=False):
         if self.delegated is not None:
             raise AlreadyDelegated(f"{self.layer.name}: " + ("call_next was already awaited" if self.delegated else "its call has ended"))
         self.delegated = True  # to set a field costs as much as ten of the other lines: as few as can be
+        chain = self.chain
         try:
-            own = self.hook.cr_running  # on its stack, so in its task; to ask for the task costs as much as all the rest of a layer
+            # On its stack, so in its task; before Python 3.12 to ask for the task costs as much as all the rest of a layer.
+            own = self.hook.cr_running and not (_EAGER and current_task() is not chain.task)
         except AttributeError:  # an awaitable of another kind
             own = False
         if not own:
             self.running = current_task()
-        chain = self.chain
         inner: Any = self.inner
         try:
             if type(inner) is Slot:  # isinstance asks the struct's metaclass
@@ -125,6 +133,8 @@ class Slot(Struct, eq=False):
                     inner.hook = hook = layer.hook(layer.context, chain.invocation, inner.call_next)
                     value = await hook
                 except BaseException as error:
+                    if inner.running is not None:  # first, for what it raises as it ends is not what comes up
+                        await inner.stop_runaway()
                     inner.raised(error)
                     raise
                 finally:
@@ -174,7 +184,7 @@ class Slot(Struct, eq=False):
 
     async def stop_runaway(self) -> None:
         """The layer left while what it had called still runs in a task of the layer's own: a handler never outlives its call."""
-        task = self.running
+        task, self.running = self.running, None
         if task is None or task is asyncio.current_task():
             return
         task.cancel()
