@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -30,6 +31,7 @@ class Server:
     def __init__(self, *answers: bytes) -> None:
         self.answers = list(answers) or [OK]
         self.connections: list[list[bytes]] = []
+        self.writers: list[asyncio.StreamWriter] = []
         self.base_url = ""
 
     @property
@@ -39,6 +41,7 @@ class Server:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         mine: list[bytes] = []
         self.connections.append(mine)
+        self.writers.append(writer)
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -338,6 +341,55 @@ def test_a_connection_that_cannot_be_used_again_is_not(run: Run, answer: bytes) 
 
     server = against(run, check, answer, OK)
     assert [len(connection) for connection in server.connections] == [1, 1]
+
+
+@pytest.mark.parametrize("turns", [0, 5], ids=["not read yet", "read"])
+@pytest.mark.parametrize("way", ["direct", "session"])
+@pytest.mark.parametrize(
+    "stray",
+    [
+        OK.replace(b"ok", b"no"),
+        OK[:-1],
+        b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+    ],
+    ids=["a reply", "a part of one", "a goodbye", "word of one to come"],
+)
+def test_what_a_server_says_between_two_requests_is_the_reply_to_none(
+    run: Run, monkeypatch: pytest.MonkeyPatch, sent: list[str], stray: bytes, way: str, turns: int
+) -> None:
+    if way == "session":
+        monkeypatch.setattr(_pool, "_is_unwatched", lambda: False)
+
+    async def check(server: Server) -> None:
+        async with client_of(server.base_url) as client:
+            assert await ask(client) == b"ok"
+            server.writers[0].write(stray)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            assert await ask(client) == b"ok"
+            assert await ask(client) == b"ok"
+
+    server = against(run, check)
+    assert sent == [way] * 3
+    assert [len(connection) for connection in server.connections] == [1, 2]
+
+
+@pytest.mark.parametrize("way", ["direct", "session"])
+def test_a_connection_whose_end_was_not_seen_yet_costs_no_request(run: Run, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """A server ends idle connections, and an event loop that is busy sees it late."""
+    if way == "session":
+        monkeypatch.setattr(_pool, "_is_unwatched", lambda: False)
+
+    async def check(server: Server) -> None:
+        async with client_of(server.base_url) as client:
+            await asyncio.gather(*(ask(client) for _ in range(3)))
+            for writer in server.writers:
+                with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as peer:
+                    peer.shutdown(socket.SHUT_WR)
+            assert await ask(client) == b"ok"
+
+    assert [len(connection) for connection in against(run, check).connections] == [1, 1, 1, 1]
 
 
 def test_a_body_without_a_length_goes_to_the_end_of_its_connection(run: Run) -> None:

@@ -16,8 +16,11 @@ import asyncio
 import inspect
 import io
 import re
+import select
+import weakref
 from collections.abc import AsyncGenerator, Mapping
 from types import FunctionType
+from typing import Any
 
 import aiohttp
 from aiohttp import client as aiohttp_client
@@ -42,7 +45,7 @@ class Pool:
 
     def __init__(self, headers: Mapping[str, str], *, connect_s: float | None, proxy: str | None, trust_env: bool) -> None:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=_Connector(limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=None, connect=connect_s),
@@ -77,6 +80,32 @@ class Pool:
                 return await line.post(body)
         data = body if size <= _BYTES_BODY_MAX else io.BytesIO(body)
         return await self._session.post(url, data=data, allow_redirects=False, proxy=self._proxy)
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Hands a connection out again only if its server has been silent since the last reply.
+
+    What came meanwhile belongs to no request: aiohttp would take a whole reply for that to the next one, and from then on give each
+    request the reply of another. The end of the connection, when the event loop has not seen it yet, would cost the request.
+    """
+
+    def __init__(self, *, limit: int) -> None:
+        super().__init__(limit=limit)
+        self._used: weakref.WeakSet[ResponseHandler] = weakref.WeakSet()
+
+    async def connect(self, *args: Any, **options: Any) -> Connection:
+        while True:
+            connection = await super().connect(*args, **options)
+            protocol = connection.protocol
+            assert protocol is not None
+            if protocol not in self._used:  # a new one may have something to read: TLS sends its tickets after the handshake
+                self._used.add(protocol)
+                return connection
+            if not protocol.should_close and not _has_come(connection.transport):
+                return connection
+            if connection.transport is not None:
+                connection.transport.abort()
+            connection.close()
 
 
 class DirectReply:
@@ -183,6 +212,18 @@ def _line(session: aiohttp.ClientSession, url: URL) -> _Line | None:
         if name.lower() != "content-length":
             lines.append(f"{name}: {value}")
     return _Line(session, request, "\r\n".join([*lines, "Content-Length: "]).encode())
+
+
+def _has_come(transport: asyncio.BaseTransport | None) -> bool:
+    """Whether the system holds something of the peer, its end too, that the event loop has not read yet."""
+    peer = transport.get_extra_info("socket") if transport is not None else None
+    if peer is None or (descriptor := peer.fileno()) < 0:
+        return True
+    if not hasattr(select, "poll"):  # Windows, where select() knows no highest descriptor
+        return bool(select.select([descriptor], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _is_aiohttps_own(function: object) -> bool:
