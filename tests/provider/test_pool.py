@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import FunctionType
 from typing import Any
 
 import aiohttp
@@ -248,11 +249,22 @@ def test_a_function_that_only_says_that_it_is_aiohttps_is_not_taken_for_it() -> 
     class Proxy:
         """As the tools that trace make them: everything of the wrapped function, its code included."""
 
+        __class__ = FunctionType
         __code__ = own.__code__
 
         def __call__(self) -> None: ...
 
+    assert isinstance(Proxy(), FunctionType)
     assert not _pool._is_aiohttps_own(Proxy())
+
+
+def test_who_gives_aiohttps_own_function_other_code_is_seen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = aiohttp.ClientSession._request
+    assert _pool._is_unwatched()
+    with monkeypatch.context() as patched:
+        patched.setattr(own, "__code__", own.__code__.replace(co_firstlineno=1))
+        assert not _pool._is_unwatched()
+    assert _pool._is_unwatched()
 
 
 def test_who_traces_the_sessions_of_aiohttp_sees_each_request(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
