@@ -267,7 +267,10 @@ def test_who_gives_aiohttps_own_function_other_code_is_seen(run: Run, monkeypatc
     assert _pool._is_unwatched()
 
 
-def test_who_traces_the_sessions_of_aiohttp_sees_each_request(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("more", ["trace_configs", "request_class"])
+def test_who_gives_the_sessions_of_aiohttp_more_than_they_are_asked_for_sees_each_request(
+    run: Run, monkeypatch: pytest.MonkeyPatch, more: str
+) -> None:
     seen: list[str] = []
     own = aiohttp.ClientSession.__init__
     trace = aiohttp.TraceConfig()
@@ -277,17 +280,25 @@ def test_who_traces_the_sessions_of_aiohttp_sees_each_request(run: Run, monkeypa
 
     trace.on_request_start.append(started)
 
-    def traced(self: Any, **options: Any) -> None:
-        own(self, trace_configs=[trace], **options)
+    class Request(aiohttp.ClientRequest):
+        def __init__(self, method: str, url: URL, **options: Any) -> None:
+            seen.append(url.path)
+            super().__init__(method, url, **options)
 
-    monkeypatch.setattr(aiohttp.ClientSession, "__init__", traced)
+    given: Any = {"trace_configs": [trace], "request_class": Request}[more]
+
+    def with_more(self: Any, **options: Any) -> None:
+        own(self, **options, **{more: given})
+
+    monkeypatch.setattr(aiohttp.ClientSession, "__init__", with_more)
 
     async def check(server: Server) -> None:
         async with client_of(server.base_url) as client:
             await ask(client)
+            await ask(client)
 
     against(run, check)
-    assert seen == ["/v1/chat"]
+    assert seen == ["/v1/chat"] * 2
 
 
 def without_until_eof(self: Any, *, timer: Any = None) -> None:

@@ -3,7 +3,7 @@
 aiohttp's session works headers, cookies, proxies, redirects and timeouts out anew for each request, and before Python 3.12 sends the
 body from a task of its own, which waits for its turn: a sixth of what a run with one tool costs. One request to a model differs from
 the next in nothing but its body. So what goes before the body is written once for each URL, and a request is one write.
-Connections (names, TLS, keep-alive) and the reading of replies stay aiohttp's.
+Connections (names, TLS, keep-alive) and the reading of replies stay aiohttp's, but for two faults of either way, mended here.
 
 Through the session goes what needs it (a proxy, the environment's settings, a name and password in the URL, headers that change how a
 body is sent), what is too large for one write, and everything as soon as somebody watches or replaces aiohttp's requests: tools
@@ -53,7 +53,9 @@ class Pool:
             trust_env=trust_env,
         )
         self._proxy = proxy
-        unusual = proxy is not None or trust_env or self._session.trace_configs or not _OF_THE_BODY.isdisjoint(map(str.lower, headers))
+        # Tools that trace give each session more than it was asked to have; so may others.
+        altered = not _is_aiohttps_own(aiohttp.ClientSession.__init__)
+        unusual = proxy is not None or trust_env or altered or not _OF_THE_BODY.isdisjoint(map(str.lower, headers))
         self._plain = not unusual
         self._lines: dict[URL, _Line | None] = {}
         self._keeper = _keep(self._session)
