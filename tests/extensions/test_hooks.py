@@ -214,10 +214,28 @@ def test_a_program_that_is_missing_is_a_denial_that_says_so(argv: list[str]) -> 
 
 
 def test_a_hook_that_closes_its_stdin_has_not_read_the_call() -> None:
-    """More than a pipe holds, so that it is noticed whatever the two processes do first."""
+    """More than a pipe holds, so that it is noticed whatever the two processes do next."""
     till = Till()
     steps = [calls(call("c1", "pay", {"amount": 5, "to": "A" * 1_000_000})), text("Done.")]
-    done = played(till, hook('import os; os.close(0); print(\'{"verdict": "allow"}\')'), steps=steps)
+    done = played(till, hook('import os; os.read(0, 1); os.close(0); print(\'{"verdict": "allow"}\')'), steps=steps)
+    assert till.paid == []
+    assert "it closed its stdin before it had read the call" in str(told(done.result).content)
+
+
+def test_a_hook_whose_closed_stdin_is_seen_before_the_call_is_given_to_it_has_not_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = asyncio.SelectorEventLoop.subprocess_exec
+
+    async def slow(*args: Any, **options: Any) -> Any:
+        transport, protocol = await start(*args, **options)
+        stdin: Any = transport.get_pipe_transport(0)
+        async with asyncio.timeout(20):
+            while not stdin.is_closing():
+                await asyncio.sleep(0)
+        return transport, protocol
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "subprocess_exec", slow)
+    till = Till()
+    done = played(till, hook('import os; os.close(0); print(\'{"verdict": "allow"}\')'))
     assert till.paid == []
     assert "it closed its stdin before it had read the call" in str(told(done.result).content)
 

@@ -8,9 +8,11 @@ from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import chain, cycle
+from traceback import format_exception
 from typing import Any
 
 import pytest
+from aiohttp.http_parser import HttpResponseParserPy
 
 from interlock.errors import ProviderError, UsageError
 from interlock.messages import UserMessage
@@ -167,6 +169,38 @@ def test_an_answer_that_is_no_http_is_a_retryable_failure(run: Run, answer: byte
             failure = await failure_at(url)
             assert (failure.kind, failure.retryable) == (kind, True)
 
+    run(main())
+
+
+@pytest.mark.parametrize("parser", ["own", "in Python"])
+def test_a_body_that_is_no_http_is_a_cut_reply(run: Run, monkeypatch: pytest.MonkeyPatch, parser: str) -> None:
+    if parser == "in Python":
+        monkeypatch.setattr("aiohttp.client_proto.HttpResponseParser", HttpResponseParserPy)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+        await go_on.wait()
+        writer.write(b"no size\r\n")
+        await reader.read()
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        client = _http.HttpClient(base_url=url, headers={}, timeouts=_http.Timeouts())
+        async with server:
+            exchange = await client.post(client.url("/chat"), b"{}")
+            assert await exchange.read(heard=False) == b"hello"
+            go_on.set()
+            async with asyncio.timeout(5):
+                with pytest.raises(ProviderError, match="broke before the reply was complete") as caught:
+                    await exchange.read(heard=True)
+            assert (caught.value.kind, caught.value.retryable) == ("cut", True)
+            exchange.close()
+            await client.aclose()
+
+    go_on = asyncio.Event()
     run(main())
 
 
@@ -585,6 +619,24 @@ def test_no_proxy_is_taken_from_the_environment_unless_asked(run: Run, monkeypat
     run(main())
 
 
+@pytest.mark.parametrize(("status", "retryable"), [(407, False), (502, True)])
+def test_a_proxy_that_makes_no_connection_is_named(run: Run, status: int, retryable: bool) -> None:
+    async def main() -> None:
+        server, url = await _tcp_server(b"HTTP/1.1 %d Not Now\r\nContent-Length: 0\r\n\r\n" % status)
+        async with server:
+            failure = await failure_at("https://model.example/v1", proxy=url.removesuffix("/v1"))
+        assert (failure.kind, failure.retryable) == ("connect", retryable)
+        assert f"the proxy made no connection to https://model.example/v1: HTTP {status} Not Now" in str(failure)
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", ["", "X A", "X:A", "(x)", "Ü", " X", "X\t", "X\n"])
+def test_what_is_no_name_of_a_header_is_refused_at_once(name: str) -> None:
+    with pytest.raises(UsageError, match="header"):
+        model_at("http://127.0.0.1:1/v1", headers={name: "v"})
+
+
 def test_openai_needs_a_key_and_the_error_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
@@ -670,6 +722,35 @@ def test_a_key_in_the_base_url_is_sent_and_is_in_no_message(run: Run) -> None:
     run(main())
 
 
+KEY_IN_QUERY = "?key=hidden"
+
+
+def test_a_key_in_the_base_url_is_in_no_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def said_by(base_url: str, **options: Any) -> str:
+        with pytest.raises(ProviderError) as caught:
+            async for _ in (model := model_at(base_url + KEY_IN_QUERY, **options)).stream(REQUEST):
+                pass
+        await model.aclose()
+        return "".join(format_exception(caught.value))
+
+    async def main() -> None:
+        server, url = await _tcp_server(b"SSH-2.0-OpenSSH\r\n\r\n")
+        async with server:
+            said = await said_by(url)
+            assert "did not answer in HTTP" in said
+            assert "hidden" not in said
+
+        async def hang(*_: object, **__: object) -> None:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", hang)
+        said = await said_by("http://slow.example/v1", connect_timeout_s=0.05)
+        assert "no connection to" in said
+        assert "hidden" not in said
+
+    run(main())
+
+
 def test_a_key_from_the_environment_is_not_sent_to_its_vendor_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "from-environment")
     assert OpenAIChatModel("m", base_url="https://api.openai.com/v1").key_headers
@@ -687,6 +768,15 @@ def test_a_query_in_the_base_url_is_kept(run: Run) -> None:
             await model.aclose()
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    ("base", "path"),
+    [("/a%2Fb/v1", "/a%2Fb/v1"), ("/a%3Fb%2541/", "/a%3Fb%2541"), ("/ä ö", "/%C3%A4%20%C3%B6"), ("//a//b/", "//a//b"), ("", "")],
+)
+def test_the_path_of_a_base_url_stays_as_it_was_written(base: str, path: str) -> None:
+    client = _http.HttpClient(base_url="http://127.0.0.1:1" + base, headers={}, timeouts=_http.Timeouts())
+    assert client.url("/models/ü:go?alt=sse").raw_path_qs == path + "/models/%C3%BC:go?alt=sse"
 
 
 # ---- how a body is handed out ------------------------------------------------------------------------

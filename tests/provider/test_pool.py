@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import FunctionType
 from typing import Any
 
 import aiohttp
@@ -30,6 +32,7 @@ class Server:
     def __init__(self, *answers: bytes) -> None:
         self.answers = list(answers) or [OK]
         self.connections: list[list[bytes]] = []
+        self.writers: list[asyncio.StreamWriter] = []
         self.base_url = ""
 
     @property
@@ -39,6 +42,7 @@ class Server:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         mine: list[bytes] = []
         self.connections.append(mine)
+        self.writers.append(writer)
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -245,14 +249,28 @@ def test_a_function_that_only_says_that_it_is_aiohttps_is_not_taken_for_it() -> 
     class Proxy:
         """As the tools that trace make them: everything of the wrapped function, its code included."""
 
+        __class__ = FunctionType
         __code__ = own.__code__
 
         def __call__(self) -> None: ...
 
+    assert isinstance(Proxy(), FunctionType)
     assert not _pool._is_aiohttps_own(Proxy())
 
 
-def test_who_traces_the_sessions_of_aiohttp_sees_each_request(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_gives_aiohttps_own_function_other_code_is_seen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = aiohttp.ClientSession._request
+    assert _pool._is_unwatched()
+    with monkeypatch.context() as patched:
+        patched.setattr(own, "__code__", own.__code__.replace(co_firstlineno=1))
+        assert not _pool._is_unwatched()
+    assert _pool._is_unwatched()
+
+
+@pytest.mark.parametrize("more", ["trace_configs", "request_class"])
+def test_who_gives_the_sessions_of_aiohttp_more_than_they_are_asked_for_sees_each_request(
+    run: Run, monkeypatch: pytest.MonkeyPatch, more: str
+) -> None:
     seen: list[str] = []
     own = aiohttp.ClientSession.__init__
     trace = aiohttp.TraceConfig()
@@ -262,17 +280,25 @@ def test_who_traces_the_sessions_of_aiohttp_sees_each_request(run: Run, monkeypa
 
     trace.on_request_start.append(started)
 
-    def traced(self: Any, **options: Any) -> None:
-        own(self, trace_configs=[trace], **options)
+    class Request(aiohttp.ClientRequest):
+        def __init__(self, method: str, url: URL, **options: Any) -> None:
+            seen.append(url.path)
+            super().__init__(method, url, **options)
 
-    monkeypatch.setattr(aiohttp.ClientSession, "__init__", traced)
+    given: Any = {"trace_configs": [trace], "request_class": Request}[more]
+
+    def with_more(self: Any, **options: Any) -> None:
+        own(self, **options, **{more: given})
+
+    monkeypatch.setattr(aiohttp.ClientSession, "__init__", with_more)
 
     async def check(server: Server) -> None:
         async with client_of(server.base_url) as client:
             await ask(client)
+            await ask(client)
 
     against(run, check)
-    assert seen == ["/v1/chat"]
+    assert seen == ["/v1/chat"] * 2
 
 
 def without_until_eof(self: Any, *, timer: Any = None) -> None:
@@ -338,6 +364,55 @@ def test_a_connection_that_cannot_be_used_again_is_not(run: Run, answer: bytes) 
 
     server = against(run, check, answer, OK)
     assert [len(connection) for connection in server.connections] == [1, 1]
+
+
+@pytest.mark.parametrize("turns", [0, 5], ids=["not read yet", "read"])
+@pytest.mark.parametrize("way", ["direct", "session"])
+@pytest.mark.parametrize(
+    "stray",
+    [
+        OK.replace(b"ok", b"no"),
+        OK[:-1],
+        b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+    ],
+    ids=["a reply", "a part of one", "a goodbye", "word of one to come"],
+)
+def test_what_a_server_says_between_two_requests_is_the_reply_to_none(
+    run: Run, monkeypatch: pytest.MonkeyPatch, sent: list[str], stray: bytes, way: str, turns: int
+) -> None:
+    if way == "session":
+        monkeypatch.setattr(_pool, "_is_unwatched", lambda: False)
+
+    async def check(server: Server) -> None:
+        async with client_of(server.base_url) as client:
+            assert await ask(client) == b"ok"
+            server.writers[0].write(stray)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            assert await ask(client) == b"ok"
+            assert await ask(client) == b"ok"
+
+    server = against(run, check)
+    assert sent == [way] * 3
+    assert [len(connection) for connection in server.connections] == [1, 2]
+
+
+@pytest.mark.parametrize("way", ["direct", "session"])
+def test_a_connection_whose_end_was_not_seen_yet_costs_no_request(run: Run, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """A server ends idle connections, and an event loop that is busy sees it late."""
+    if way == "session":
+        monkeypatch.setattr(_pool, "_is_unwatched", lambda: False)
+
+    async def check(server: Server) -> None:
+        async with client_of(server.base_url) as client:
+            await asyncio.gather(*(ask(client) for _ in range(3)))
+            for writer in server.writers:
+                with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as peer:
+                    peer.shutdown(socket.SHUT_WR)
+            assert await ask(client) == b"ok"
+
+    assert [len(connection) for connection in against(run, check).connections] == [1, 1, 1, 1]
 
 
 def test_a_body_without_a_length_goes_to_the_end_of_its_connection(run: Run) -> None:

@@ -152,7 +152,7 @@ class CommandHook(AgentExtension):
             timed_out = not talk.ended.done()
             if not timed_out:
                 _kill(process)  # what it has started and left behind may hold its output open
-                await asyncio.wait({talk.all_said}, timeout=CLOSING_S)
+                await asyncio.wait({talk.all_said, talk.all_given}, timeout=CLOSING_S)
         finally:
             await _end(process, talk)
         if talk.too_much:
@@ -169,16 +169,21 @@ class CommandHook(AgentExtension):
 
 
 class _Talk(asyncio.SubprocessProtocol):
-    """What passes between a hook and us. ended: it has, or has said too much; all_said: its stdout is closed; complete: and by itself."""
+    """What passes between a hook and us. ended: it has, or has said too much; all_said: its stdout is closed; complete: and by itself.
+
+    all_given: its stdin is closed; unread: not because all of the call was written to it.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.ended, self.all_said, self.gone = (loop.create_future() for _ in range(3))
+        self.ended, self.all_said, self.all_given, self.gone = (loop.create_future() for _ in range(4))
         self.out, self.errors = bytearray(), bytearray()
-        self.too_much = self.unread = self.complete = False
+        self.too_much = self.complete = self._giving = False
+        self.unread = True
 
     def give(self, process: asyncio.SubprocessTransport, given: bytes) -> None:
         stdin: Any = process.get_pipe_transport(0)
-        if stdin is not None:
+        if stdin is not None and not stdin.is_closing():  # what is written to one that was closed meanwhile is lost without a word
+            self._giving = True
             stdin.write(given)
             stdin.write_eof()  # once it is all written
 
@@ -192,8 +197,9 @@ class _Talk(asyncio.SubprocessProtocol):
                 _set(self.ended)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        if fd == 0 and exc is not None:
-            self.unread = True
+        if fd == 0:
+            self.unread = exc is not None or not self._giving
+            _set(self.all_given)
         elif fd == 1:
             self.complete = True
             _set(self.all_said)

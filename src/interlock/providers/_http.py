@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from ..errors import ProviderError, UsageError
 from ._body import eased, join_pieces
 from ._pool import DirectReply, Pool
-from .faults import http_error
+from .faults import http_error, retryable_status
 
 __all__ = ["KEY_HEADERS", "Exchange", "HttpClient", "Timeouts", "shown"]
 
@@ -36,8 +37,12 @@ _DRAIN_S = 0.1
 # the same moment (one round trip later at most), and some never do. Nothing of the answer itself can be missing by then.
 _AFTER_FINISH_S = 1.0
 
-# What aiohttp's reader raises for a connection that broke; RuntimeError is its "Connection closed.".
-_BROKEN = (aiohttp.ClientError, OSError, ValueError, RuntimeError)
+# What aiohttp's reader raises for a connection that broke; RuntimeError is its "Connection closed.", HttpProcessingError comes from its
+# parser in Python.
+_BROKEN = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError, RuntimeError)
+
+# These say the whole URL, in which some servers take the key: they are in no traceback.
+_WITH_THE_URL = (aiohttp.ConnectionTimeoutError, aiohttp.ClientResponseError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +98,8 @@ class HttpClient:
         known = self._urls.get(path)
         if known is None:
             below, _, query = path.partition("?")
-            url = self._base.with_path(self._base.path.rstrip("/") + below, keep_query=True)
+            # The base's path stays as it was written: %2F is no slash.
+            url = self._base.with_path(self._base.raw_path.rstrip("/") + URL.build(path=below).raw_path, encoded=True, keep_query=True)
             known = self._urls[path] = url.extend_query(query) if query else url
         return known
 
@@ -114,7 +120,7 @@ class HttpClient:
             if watch.expired_by(error) and watch.failure is not None:
                 raise watch.failure from error
             if isinstance(error, (aiohttp.ClientError, OSError, ValueError)):  # OSError: TimeoutError is one
-                raise self._unsent(error) from error
+                raise self._unsent(error) from (error.__cause__ if isinstance(error, _WITH_THE_URL) else error)
             raise
         exchange = Exchange(response, watch, url)
         if 200 <= response.status < 300:
@@ -137,8 +143,8 @@ class HttpClient:
                 asyncio.run_coroutine_threadsafe(pool.aclose(), loop)
 
     async def _open(self) -> Pool:
-        for loop in [loop for loop in self._pools if loop.is_closed()]:
-            del self._pools[loop]
+        for loop in [loop for loop in list(self._pools) if loop.is_closed()]:
+            self._pools.pop(loop, None)  # another thread may do the same
         pool = Pool(self.headers, connect_s=self._timeouts.connect_s, proxy=self._proxy, trust_env=self._trust_env)
         self._pools[asyncio.get_running_loop()] = pool
         await pool.open()
@@ -152,6 +158,11 @@ class HttpClient:
             return ProviderError(text, retryable=True, kind="timeout", code="connect_timeout")
         if isinstance(error, aiohttp.ClientConnectorError):
             return ProviderError(f"cannot connect to {self.base_url}: {error}; {check}", retryable=True, kind="connect")
+        if isinstance(error, aiohttp.ClientHttpProxyError):
+            text = (
+                f"the proxy made no connection to {self.base_url}: HTTP {error.status} {error.message}; check the proxy and what it allows"
+            )
+            return ProviderError(text, retryable=retryable_status(error.status), kind="connect")
         if isinstance(error, aiohttp.ClientResponseError):
             text = f"{self.base_url} did not answer in HTTP: {error.message}; check base_url"
             return ProviderError(text, retryable=True, kind="malformed")

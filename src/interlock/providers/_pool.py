@@ -3,7 +3,7 @@
 aiohttp's session works headers, cookies, proxies, redirects and timeouts out anew for each request, and before Python 3.12 sends the
 body from a task of its own, which waits for its turn: a sixth of what a run with one tool costs. One request to a model differs from
 the next in nothing but its body. So what goes before the body is written once for each URL, and a request is one write.
-Connections (names, TLS, keep-alive) and the reading of replies stay aiohttp's.
+Connections (names, TLS, keep-alive) and the reading of replies stay aiohttp's, but for two faults of either way, mended here.
 
 Through the session goes what needs it (a proxy, the environment's settings, a name and password in the URL, headers that change how a
 body is sent), what is too large for one write, and everything as soon as somebody watches or replaces aiohttp's requests: tools
@@ -16,8 +16,12 @@ import asyncio
 import inspect
 import io
 import re
+import select
+import weakref
 from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 from types import FunctionType
+from typing import Any
 
 import aiohttp
 from aiohttp import client as aiohttp_client
@@ -42,14 +46,16 @@ class Pool:
 
     def __init__(self, headers: Mapping[str, str], *, connect_s: float | None, proxy: str | None, trust_env: bool) -> None:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=_Connector(limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=None, connect=connect_s),
             trust_env=trust_env,
         )
         self._proxy = proxy
-        unusual = proxy is not None or trust_env or self._session.trace_configs or not _OF_THE_BODY.isdisjoint(map(str.lower, headers))
+        # Tools that trace give each session more than it was asked to have; so may others.
+        altered = not _is_aiohttps_own(aiohttp.ClientSession.__init__)
+        unusual = proxy is not None or trust_env or altered or not _OF_THE_BODY.isdisjoint(map(str.lower, headers))
         self._plain = not unusual
         self._lines: dict[URL, _Line | None] = {}
         self._keeper = _keep(self._session)
@@ -77,6 +83,43 @@ class Pool:
                 return await line.post(body)
         data = body if size <= _BYTES_BODY_MAX else io.BytesIO(body)
         return await self._session.post(url, data=data, allow_redirects=False, proxy=self._proxy)
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Hands a connection out again only if its server has been silent since the last reply.
+
+    What came meanwhile belongs to no request: aiohttp would take a whole reply for that to the next one, and from then on give each
+    request the reply of another. The end of the connection, when the event loop has not seen it yet, would cost the request.
+    """
+
+    def __init__(self, *, limit: int) -> None:
+        super().__init__(limit=limit)  # pyright: ignore[reportUnknownMemberType]
+        self._used: weakref.WeakSet[ResponseHandler] = weakref.WeakSet()
+        self._factory = partial(_Protocol, loop=self._loop)
+
+    async def connect(self, *args: Any, **options: Any) -> Connection:
+        while True:
+            connection = await super().connect(*args, **options)
+            protocol = connection.protocol
+            assert protocol is not None
+            if protocol not in self._used:  # a new one may have something to read: TLS sends its tickets after the handshake
+                self._used.add(protocol)
+                return connection
+            if not protocol.should_close and not _has_come(connection.transport):
+                return connection
+            if connection.transport is not None:
+                connection.transport.abort()
+            connection.close()
+
+
+class _Protocol(ResponseHandler):
+    """Whose end is told to who waits for a body even if its last bytes were no HTTP: then aiohttp's parser in C forgets them."""
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        body = self._payload
+        super().connection_lost(exc)
+        if body is not None and not body.is_eof() and body.exception() is None:
+            body.set_exception(aiohttp.ClientPayloadError("what came of the body is no HTTP"))
 
 
 class DirectReply:
@@ -185,18 +228,32 @@ def _line(session: aiohttp.ClientSession, url: URL) -> _Line | None:
     return _Line(session, request, "\r\n".join([*lines, "Content-Length: "]).encode())
 
 
+def _has_come(transport: asyncio.BaseTransport | None) -> bool:
+    """Whether the system holds something of the peer, its end too, that the event loop has not read yet."""
+    peer = transport.get_extra_info("socket") if transport is not None else None
+    if peer is None or (descriptor := peer.fileno()) < 0:
+        return True
+    if not hasattr(select, "poll"):  # Windows, where select() knows no highest descriptor
+        return bool(select.select([descriptor], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
+
+
 def _is_aiohttps_own(function: object) -> bool:
-    return isinstance(function, FunctionType) and function.__code__.co_filename == aiohttp_client.__file__
+    return type(function) is FunctionType and function.__code__.co_filename == aiohttp_client.__file__
 
 
 _POST, _REQUEST = aiohttp.ClientSession.post, aiohttp.ClientSession._request  # pyright: ignore[reportPrivateUsage]
-_KNOWN = _is_aiohttps_own(_POST) and _is_aiohttps_own(_REQUEST)
+_CODE = _REQUEST.__code__ if _is_aiohttps_own(_POST) and _is_aiohttps_own(_REQUEST) else None
 
 
 def _is_unwatched() -> bool:
     """Whether a request through aiohttp's session would meet aiohttp alone."""
     session = aiohttp.ClientSession
-    return _KNOWN and session.post is _POST and session._request is _REQUEST  # pyright: ignore[reportPrivateUsage]
+    if session.post is not _POST or session._request is not _REQUEST:  # pyright: ignore[reportPrivateUsage]
+        return False
+    return _REQUEST.__code__ is _CODE  # some tools leave the function where it is, and give it other code
 
 
 async def _keep(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:

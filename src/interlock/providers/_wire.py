@@ -9,6 +9,7 @@ and that difference is what tells an answer from a fragment.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict, cast
@@ -21,6 +22,8 @@ from ._sse import SSEReader
 from .ports import WireReply, WireWriter
 
 __all__ = ["Endpoint", "WireModel", "WireOptions", "base_url_of", "check_stream"]
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,6 +276,8 @@ def _headers(endpoint: Endpoint, key: str, extra: Mapping[str, str], *, needed: 
     for name, value in _items(extra):
         if not isinstance(name, str) or not isinstance(value, str) or not name.isprintable() or not value.replace("\t", " ").isprintable():
             raise UsageError(f"headers: the header {name!r} and its value must be text of one line")
+        if not _HEADER_NAME.fullmatch(name):
+            raise UsageError(f"headers: {name!r} is no name of a header: ASCII letters, digits and !#$%&'*+-.^_`|~ alone make one")
     lower = {name.lower() for name in extra}
     if needed and not key and lower.isdisjoint(KEY_HEADERS):
         raise UsageError(f"an API key is needed: set the environment variable {needed} or pass api_key=")
