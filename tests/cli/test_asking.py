@@ -413,6 +413,20 @@ def test_a_question_that_holds_a_whole_file_is_cut_until_all_of_it_is_asked_for(
         terminal.ends()
 
 
+def test_whoever_leaves_out_the_set_of_tools_of_a_question_is_told_which_one_it_is(desk: Commands) -> None:
+    writes = calls(call("c1", "write_file", {"path": "new.txt", "content": "x\n"}))
+    with desk.model([writes, text("Written.")]):
+        desk("run", "--session", "s", "--tools", "coding", "Write it.", code=13)
+        asked = desk("answer", "s").stdout
+        assert "interlock answer s --tools coding --question " in asked
+        assert "in the program that has" not in asked
+        assert "--agent" not in asked
+        assert desk("resume", "s", "--explain").stdout.endswith("The set --tools coding has them.\n")
+        for command in (["answer", "s", "--allow"], ["resume", "s"]):
+            assert "say --tools coding" in desk(*command, code=3).stderr
+        assert desk("answer", "s", "--allow", "--tools", "coding").stdout == "Written.\n"
+
+
 def test_a_path_cannot_forge_a_part_of_the_question(desk: Commands) -> None:
     path = "a?\n--- b\n+++ b\n+harmless"
     with desk.model([calls(call("c1", "write_file", {"path": path, "content": "x\n"}))]):

@@ -141,7 +141,7 @@ def test_a_question_of_a_program_with_tools_of_its_own_is_shown_and_left_to_that
     id = asyncio.run(program())
     shown = commands("answer", "desk").stdout
     assert '? pay: Pay? (asked by ask)\n  {\n    "euros": 5\n  }\n' in shown
-    assert f"interlock answer desk --agent MODULE:FACTORY --question {id} --allow" in shown
+    assert f"interlock answer desk --agent MODULE:FUNCTION --question {id} --allow" in shown
     assert f"in the program that has pay: await agent.answer('{id}', True)" in shown
     with commands.model([]):
         assert "in the program that has them; or begin a new run" in commands("answer", "desk", "--allow", code=3).stderr

@@ -107,6 +107,17 @@ def test_in_40_columns_every_line_of_a_call_fits(commands: Commands) -> None:
     assert max(map(cell_len, lines)) <= 40
 
 
+def test_in_40_columns_the_log_still_names_each_record(commands: Commands) -> None:
+    with commands.model([calls(call("c1", "list_files")), text("Done.")]):
+        commands("run", "--session", "s", "Look.")
+    code, shown = on_a_terminal("log", "s", columns=40)
+    assert code == 0
+    lines = plain(shown).replace("\r", "").splitlines()
+    assert max(map(len, lines)) <= 40
+    for kind in ("SessionOpened", "RunStarted", "ModelStepStarted", "HandlerStarted", "ToolStepEnded", "RunEnded"):
+        assert any(f"  {kind}" in line for line in lines), kind
+
+
 def test_withdrawn_text_is_said_to_be(commands: Commands) -> None:
     with commands.model([text("I will look now.", finish="tool_calls"), text("Done.")]):
         code, shown = on_a_terminal("run", "Look.")

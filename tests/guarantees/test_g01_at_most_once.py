@@ -11,7 +11,7 @@ import pytest
 from helpers import Played, agent_playing, limits, no_noise, play, records_of
 from interlock import AlreadyDelegated, Limits, Outcome, ProtocolError, extension
 from interlock.driver.tool_step import ToolStep
-from interlock.extensions.base import AgentExtension, CallNext, RunContext, ToolInvocation
+from interlock.extensions.base import AgentExtension, CallNext, RunContext, Stop, ToolInvocation
 from interlock.extensions.onion import Slot
 from interlock.messages import ToolMessage
 from interlock.records import HandlerStarted, ToolLateResult, ToolStepEnded
@@ -293,6 +293,129 @@ def test_a_task_of_call_next_that_the_layer_leaves_behind_is_cancelled_and_waite
 
     (record,) = asyncio.run(main())
     assert (record.message.content, record.effect, record.decided_by) == ("early", "unknown", "early")
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_no_handler_starts_for_a_layer_whose_own_check_beside_call_next_has_failed(eager: bool) -> None:
+    """With eager tasks, ``gather(call_next(), ...)`` begins on the layer's own stack and goes on in a task of its own."""
+    hand = Hand()
+
+    @extension(priority=10)
+    async def slow_outside(context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
+        try:
+            return await call_next()
+        finally:
+            for _ in range(30):
+                await asyncio.sleep(0)
+
+    @extension(priority=20)
+    async def audited(context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
+        async def audit() -> None:
+            await asyncio.sleep(0)
+            raise PermissionError("the audit failed")
+
+        result, _ = await asyncio.gather(call_next(), audit())
+        return result
+
+    @extension(priority=30)
+    async def slow_inside(context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return await call_next()
+
+    async def main() -> list[Any]:
+        if eager:
+            if not hasattr(asyncio, "eager_task_factory"):
+                pytest.skip("this Python cannot start a task eagerly")
+            asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # pyright: ignore
+        layers = [slow_outside, audited, slow_inside]
+        async with no_noise(), agent_playing(ONE_CALL, tools=[hand.act], extensions=layers) as agent:
+            await agent.run("go")
+            return await records_of(agent, ToolStepEnded)
+
+    (record,) = asyncio.run(main())
+    assert hand.ran == 0
+    assert (record.effect, record.decided_by, record.code) == ("none", "audited", "layer_error")
+
+
+@pytest.mark.parametrize("then", ["delegates", "stops the run", "raises", "answers"])
+def test_what_a_layer_left_behind_and_what_does_not_stop_neither_starts_the_handler_nor_ends_the_call(then: str) -> None:
+    hand, inside, left = Hand(), asyncio.Event(), list[asyncio.Task[Any]]()
+
+    @extension(priority=10)
+    async def slow_outside(context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
+        try:
+            return await call_next()
+        finally:
+            inside.set()
+            await asyncio.wait(left)
+
+    @extension(priority=20)
+    async def audited(context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
+        left.append(asyncio.ensure_future(call_next()))
+        await asyncio.sleep(0)
+        raise PermissionError("the audit failed")
+
+    @extension(priority=30)
+    async def stubborn(context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
+        while not inside.is_set():
+            try:
+                await inside.wait()
+            except asyncio.CancelledError:
+                pass
+        if then == "raises":
+            raise ValueError("of its own")
+        return await call_next() if then == "delegates" else Stop("stopped") if then == "stops the run" else "late"
+
+    async def main() -> list[Any]:
+        layers = [slow_outside, audited, stubborn]
+        async with no_noise(), agent_playing(ONE_CALL, tools=[hand.act], extensions=layers, bounds=limits(drain_s=0.01)) as agent:
+            assert (await agent.run("go")).reason == "answer"
+            return await records_of(agent, ToolStepEnded)
+
+    (record,) = asyncio.run(main())
+    assert hand.ran == 0
+    assert (record.effect, record.decided_by, record.code) == ("none", "audited", "layer_error")
+
+
+def test_a_handler_whose_start_is_being_stored_when_its_layer_is_given_up_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    hand, storing, stored, left = Hand(), asyncio.Event(), asyncio.Event(), list[asyncio.Task[Any]]()
+    start = ToolStep._check_open  # pyright: ignore[reportPrivateUsage]
+
+    @extension(priority=10)
+    async def slow_outside(context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
+        try:
+            return await call_next()
+        finally:
+            stored.set()
+            await asyncio.wait(left)
+
+    @extension(priority=20)
+    async def early(context: RunContext, call: ToolInvocation, call_next: CallNext) -> Any:
+        left.append(asyncio.ensure_future(call_next()))
+        await storing.wait()
+        return "early"
+
+    async def door(step: ToolStep, bound: Any) -> None:  # one that waits for the journal, and cannot be cancelled there
+        storing.set()
+        while not stored.is_set():
+            try:
+                await stored.wait()
+            except asyncio.CancelledError:
+                pass
+        start(step)
+
+    monkeypatch.setattr(ToolStep, "_start", door)
+
+    async def main() -> list[Any]:
+        layers = [slow_outside, early]
+        async with no_noise(), agent_playing(ONE_CALL, tools=[hand.act], extensions=layers, bounds=limits(drain_s=0.01)) as agent:
+            await agent.run("go")
+            return await records_of(agent, ToolStepEnded)
+
+    (record,) = asyncio.run(main())
+    assert hand.ran == 0
+    assert (record.message.content, record.effect, record.decided_by) == ("early", "none", "early")
 
 
 def test_a_layer_further_in_that_ignores_its_cancellation_cannot_start_the_handler_after_the_call_has_ended() -> None:

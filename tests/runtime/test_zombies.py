@@ -12,8 +12,9 @@ from helpers import agent_playing, limits, no_noise, records_of
 from interlock import Agent, AgentExtension, AgentRunConfig, Fatal, Outcome, RunContext, extension, tool
 from interlock.messages import AssistantMessage, StopReason
 from interlock.model import ModelResponse, Stop
+from interlock.providers.openai import OpenAIChatModel
 from interlock.records import ModelStepEnded, ModelStepStarted, RunStarted
-from interlock.testing import ScriptedModel, call, calls, error, hold, repeat, text
+from interlock.testing import ScriptedModel, WireServer, call, calls, error, hold, repeat, text
 
 
 class Lingering(AgentExtension):
@@ -142,6 +143,19 @@ def test_a_loop_that_starts_tasks_eagerly_changes_nothing() -> None:
         async with agent_playing([calls(call("c", "add", {"a": 1}), call("d", "add", {"a": 2})), text("done")], tools=[add]) as agent:
             async with asyncio.timeout(5):
                 assert (await agent.run("go")).text == "done"
+
+    asyncio.run(main())
+
+
+def test_the_scripted_server_answers_a_second_request_in_a_loop_that_starts_tasks_eagerly() -> None:
+    async def main() -> None:
+        if not hasattr(asyncio, "eager_task_factory"):
+            pytest.skip("this Python cannot start a task eagerly")
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # pyright: ignore
+        async with WireServer([text("one"), text("two")]) as server:
+            model = OpenAIChatModel("m", base_url=server.base_url, api_key="k", stream=False)
+            async with await Agent.create(model) as agent, asyncio.timeout(5):
+                assert [(await agent.run("go")).text for _ in range(2)] == ["one", "two"]
 
     asyncio.run(main())
 

@@ -74,6 +74,7 @@ def test_a_new_file_and_its_directories_are_made(root: Path, tools: dict[str, To
     said = tools["write_file"]("new/deep/b.txt", "x\ny\n", context=None)
     assert said == "new/deep/b.txt is new: 2 lines, 4 bytes"
     assert (root / "new" / "deep" / "b.txt").read_text() == "x\ny\n"
+    assert tools["write_file"]("c.txt", "x\n", context=None) == "c.txt is new: 1 line, 2 bytes"
 
 
 def test_an_overwritten_file_says_what_became_of_it(root: Path, tools: dict[str, Tool]) -> None:

@@ -48,7 +48,6 @@ class ToolStep:
         "_chain",
         "_gave",
         "_ran",
-        "_task",
         "_tool",
         "asked",
         "call",
@@ -89,7 +88,6 @@ class ToolStep:
         self._gave: Gave | None = None
         self._ran = False
         self._tool = tool
-        self._task: asyncio.Task[Any] | None = None
         invocation = ToolInvocation(self.asked.call, key=call.key, tool=tool, edited=self.asked.edited)
         self._chain = Chain(invocation, drain_s=run.config.limits.drain_s, said=run.session.said)
 
@@ -121,8 +119,8 @@ class ToolStep:
         Raises only what makes recording impossible: JournalError, ProtocolError.
         """
         call_token, step_token = current_call.set(self.call.id), current_step.set(self)
-        self._task = asyncio.current_task(self.run.loop)
         chain = self._chain
+        chain.task = asyncio.current_task(self.run.loop)
         value: Any = None
         error: BaseException | None = None
         try:
@@ -194,7 +192,7 @@ class ToolStep:
                 slot.release()
             if isinstance(error, JournalError | ProtocolError):
                 self.run.fail(error)  # a layer must not be able to swallow it
-            chain.error, chain.decided_by = error, "runtime"
+            chain.conclude(chain.value, error, "runtime")
             raise
         return await self._handle(bound, slot)
 
@@ -206,8 +204,8 @@ class ToolStep:
         self._check_open()
 
     def _check_open(self) -> None:
-        """A layer's own task may come here after the call was settled without it."""
-        if self.closed or not self.run.is_open_call(self.key):
+        """A layer's own task may come here after the call was settled without it, or after a layer further out has ended."""
+        if self.closed or self._chain.cut_off or not self.run.is_open_call(self.key):
             raise AlreadyDelegated(f"{self.call.name}: its call has ended")
 
     async def _handle(self, bound: Bound, slot: Slot | None) -> Any:
@@ -224,7 +222,7 @@ class ToolStep:
         except BaseException as error:
             if isinstance(error, ToolFailure) and error.effect is not None and error not in self.inherited:
                 self.effect = error.effect
-            chain.error, chain.decided_by = error, "handler"
+            chain.conclude(chain.value, error, "handler")
             self._gave = (None, error)
             if isinstance(error, Fatal) and chain.fatal is None:
                 chain.fatal = error
@@ -232,11 +230,11 @@ class ToolStep:
                 self._late(None, error)
             if isinstance(error, SystemExit | KeyboardInterrupt):
                 self.exit = error
-                if asyncio.current_task() is not self._task:
+                if asyncio.current_task() is not chain.task:
                     raise HandlerExit(f"{self.call.name} raised {type(error).__name__}") from error
             raise
         self.effect = "happened"
-        chain.value, chain.error, chain.decided_by = value, None, "handler"
+        chain.conclude(value, None, "handler")
         self._gave = (value, None)
         if self.closed:  # a layer's own task went on although the call had been settled
             self._late(value, None)

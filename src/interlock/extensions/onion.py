@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from asyncio import current_task
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
@@ -56,14 +57,18 @@ class Chain:
     """
 
     __slots__ = (
-        *("asked_about", "asked_by", "decided_by", "drain_s", "error", "fatal", "invocation", "latched", "passing"),
-        *("said", "value", "vetoed_by"),
+        *("asked_about", "asked_by", "cut_off", "decided_by", "drain_s", "error", "fatal", "invocation", "latched", "passing"),
+        *("said", "task", "value", "vetoed_by"),
     )
 
     def __init__(self, invocation: ToolInvocation, *, drain_s: float, said: Callable[[str], str] = str) -> None:
         self.invocation = invocation
         self.drain_s = drain_s
         self.said = said
+        self.task: asyncio.Task[Any] | None = None
+        """The task that the outermost layer is entered in: whoever enters says it."""
+        self.cut_off = False
+        """Whether a layer has left behind something that did not stop: the handler may not start any more, and what it says is no end."""
         self.vetoed_by: str | None = None
         self.decided_by = "handler"
         self.latched: Suspended | Stop | None = None
@@ -74,10 +79,21 @@ class Chain:
         self.value: Any = None
         self.error: BaseException | None = None
 
+    def conclude(self, value: Any, error: BaseException | None, by: str) -> None:
+        """What came out of the innermost, made ``by`` the handler or the runtime; of no account once it has been cut off."""
+        if not self.cut_off:
+            self.value, self.error, self.decided_by = value, error, by
+
     def enter(self, layers: Sequence[Layer], core: Enter) -> Awaitable[Any]:
         """Go through ``layers`` to ``core``. Returns or raises what comes out of the outermost."""
         way_in: Slot | Enter = compose(layers, core, partial(Slot, self))
         return Slot(self, _OUTSIDE, way_in).call_next()
+
+
+class _Nowhere(Chain):
+    """Where what a layer has left behind goes on to: the call goes on without it."""
+
+    __slots__ = ()
 
 
 _OUTSIDE = Layer("the runtime", lambda *_: None, None)
@@ -86,6 +102,10 @@ _OUTSIDE = Layer("the runtime", lambda *_: None, None)
 
 class _OnItsStack:
     cr_running = True
+
+
+_EAGER = sys.version_info >= (3, 12)
+"""Whether a task may begin on the stack of whoever creates it. In such a Python to ask for the current task costs next to nothing."""
 
 
 class Slot(Struct, eq=False):
@@ -110,13 +130,14 @@ class Slot(Struct, eq=False):
         if self.delegated is not None:
             raise AlreadyDelegated(f"{self.layer.name}: " + ("call_next was already awaited" if self.delegated else "its call has ended"))
         self.delegated = True  # to set a field costs as much as ten of the other lines: as few as can be
+        chain = self.chain
         try:
-            own = self.hook.cr_running  # on its stack, so in its task; to ask for the task costs as much as all the rest of a layer
+            # On its stack, so in its task; before Python 3.12 to ask for the task costs as much as all the rest of a layer.
+            own = self.hook.cr_running and not (_EAGER and current_task() is not chain.task)
         except AttributeError:  # an awaitable of another kind
             own = False
         if not own:
             self.running = current_task()
-        chain = self.chain
         inner: Any = self.inner
         try:
             if type(inner) is Slot:  # isinstance asks the struct's metaclass
@@ -125,6 +146,8 @@ class Slot(Struct, eq=False):
                     inner.hook = hook = layer.hook(layer.context, chain.invocation, inner.call_next)
                     value = await hook
                 except BaseException as error:
+                    if inner.running is not None:  # first, for what it raises as it ends is not what comes up
+                        await inner.stop_runaway()
                     inner.raised(error)
                     raise
                 finally:
@@ -136,7 +159,7 @@ class Slot(Struct, eq=False):
                     return value
                 return inner.returned(value)
             value = await inner()
-            if not isinstance(value, _LATCHED):  # those count only once a layer returns them
+            if not isinstance(value, _LATCHED) and not chain.cut_off:  # those count only once a layer returns them
                 chain.passing = value
             return value
         finally:
@@ -145,6 +168,8 @@ class Slot(Struct, eq=False):
 
     def raised(self, error: BaseException) -> None:
         chain, name = self.chain, self.layer.name
+        if isinstance(chain, _Nowhere):
+            return
         if error is not chain.error:
             chain.error, chain.decided_by, chain.vetoed_by = error, name, None
         chain.passing = _NOTHING
@@ -160,6 +185,8 @@ class Slot(Struct, eq=False):
 
     def returned(self, value: Any) -> Any:
         chain = self.chain
+        if isinstance(chain, _Nowhere):
+            return value
         if value is not chain.value or chain.error is not None or not self.delegated:
             chain.value, chain.error, chain.decided_by, chain.vetoed_by = value, None, self.layer.name, None
         if isinstance(value, Stop | Suspended) and chain.latched is None:
@@ -174,12 +201,28 @@ class Slot(Struct, eq=False):
 
     async def stop_runaway(self) -> None:
         """The layer left while what it had called still runs in a task of the layer's own: a handler never outlives its call."""
-        task = self.running
+        task, self.running = self.running, None
         if task is None or task is asyncio.current_task():
             return
         task.cancel()
         task.add_done_callback(_look_at)
-        await asyncio.wait({task}, timeout=self.chain.drain_s)
+        try:
+            await asyncio.wait({task}, timeout=self.chain.drain_s)
+        finally:
+            if not task.done():
+                self._cut_off()
+
+    def _cut_off(self) -> None:
+        """What the layer left behind does not stop: from here on it enters nothing, and has no part in how the call ends."""
+        chain = self.chain
+        chain.cut_off = True
+        nowhere = _Nowhere(chain.invocation, drain_s=chain.drain_s)
+        inner = self.inner
+        while isinstance(inner, Slot):
+            inner.chain = nowhere
+            if inner.delegated is None:
+                inner.delegated = False
+            inner = inner.inner
 
 
 def _look_at(task: asyncio.Task[Any]) -> None:

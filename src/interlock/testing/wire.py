@@ -215,7 +215,8 @@ class _Connection(asyncio.Protocol):
             return
         body = bytes(self._buffer[end + 4 : end + 4 + length])
         del self._buffer[: end + 4 + length]
-        self.task = asyncio.get_running_loop().create_task(self._answer(head, body))
+        # Not loop.create_task: a factory that starts tasks eagerly could end the answer before it is known here.
+        self.task = asyncio.Task(self._answer(head, body), loop=asyncio.get_running_loop())
 
     async def _answer(self, head: bytes, body: bytes) -> None:
         line, *fields = head.decode("latin-1").split("\r\n")

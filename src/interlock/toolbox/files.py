@@ -81,7 +81,8 @@ def _write_tool(roots: Roots, *, guarded: bool, approval: bool) -> Tool:
 
         done = rewrite(place.directory, place.path, make, bytes_max=FILE_BYTES_MAX, create=True)
         text = as_text(path, done.after).text
-        size = f"{len(lines_of(text)):,} lines, {len(done.after):,} bytes"
+        lines, bytes_ = len(lines_of(text)), len(done.after)
+        size = f"{lines:,} line{'' if lines == 1 else 's'}, {bytes_:,} byte{'' if bytes_ == 1 else 's'}"
         if done.before is None:
             said = f"{shown_path(path)} is new: {size}"
         elif done.before == done.after:

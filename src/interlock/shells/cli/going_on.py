@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,8 +14,9 @@ from ...agent.plan import ResumePlan
 from ...driver.result import questions_of
 from ...errors import CommandRefused, UsageError
 from ...extensions.runtime_tools import RuntimeTools
+from ...extensions.toolsets import TOOLSETS, toolset
 from ...journal.transcript import Transcript
-from ...machine import fold
+from ...machine import fold, is_open
 from ...records import SCOPES, Question, Row
 from ..interrupts import run_interruptible
 from .asking import Change, change_of, shown_question, verbs
@@ -58,7 +61,9 @@ class Given:
 
 def resumed(settings: Settings, name: str, *, as_json: bool, agent: str | None = None, dry_run: bool = False) -> int:
     """Go on with the open run of the session ``name``. agent: as ``--agent`` has it."""
-    info = info_of(settings, name)
+    info, rows = rows_of(settings, name)
+    if not agent:
+        _check_tools(info.session_id, rows, settings)
     begin: Begin = lambda session: session.stream_resume()  # noqa: E731
     return play(lambda: begin, settings, session=info.session_id, as_json=as_json, agent=agent, known=True, dry_run=dry_run)
 
@@ -81,6 +86,8 @@ def explained(settings: Settings, name: str, *, as_json: bool, agent: str | None
     out = console()
     for line in found.lines():
         out.print(printable(line), highlight=False, markup=False)
+    if not agent and (ready := _set_with(found.missing_tools)):
+        out.print(f"The set --tools {ready} has them.", highlight=False, markup=False)
     return 0
 
 
@@ -102,13 +109,17 @@ def answered(
         if question is not None and not (asked := [one for one in asked if one.id == question]):
             raise CommandRefused(f"session {info.session_id} does not ask {question!r}; without --question you see what it asks")
         foreign = [] if agent else _foreign(rows, settings)
-        shown_agent = agent or ("MODULE:FACTORY" if foreign else None)
-        change = change_of(() if agent else the_tools(settings).extensions)
-        _show(info.session_id, asked, foreign, change, same_again(settings, shown_agent, dry_run=dry_run), as_json=as_json)
+        ready = _set_with(foreign)
+        foreign = [] if ready else foreign
+        options = same_again(settings, agent or ("MODULE:FUNCTION" if foreign else None), dry_run=dry_run, tools=ready)
+        change = change_of(() if agent else toolset(ready, Path.cwd()).extensions if ready else the_tools(settings).extensions)
+        _show(info.session_id, asked, foreign, change, options, as_json=as_json)
         return 0
     if question is None and len(asked) > 1:
         raise UsageError(f"several questions are open; say which: --question {' or --question '.join(one.id for one in asked)}")
     id = question or asked[0].id
+    if not agent:
+        _check_tools(info.session_id, rows, settings)
 
     def begin() -> Begin:
         return lambda session: session.stream_answer(id, answer)
@@ -120,6 +131,19 @@ def _foreign(rows: list[Row], settings: Settings) -> list[str]:
     """The tools of the open run that the command line does not have: such a run goes on only in the program that has them."""
     ours = {tool.name for tool in RuntimeTools().tools()} | {*the_tools(settings).names}
     return [name for name in fold(row.record for row in rows).traits if name not in ours]
+
+
+def _set_with(foreign: Sequence[str]) -> str | None:
+    """The set of ready-made tools that has all of them; None if there is none, or nothing to look for."""
+    if not foreign:
+        return None
+    return next((name for name in TOOLSETS if {*foreign} <= {*toolset(name, Path.cwd()).names}), None)
+
+
+def _check_tools(session: str, rows: list[Row], settings: Settings) -> None:
+    """Raises CommandRefused if the open run was begun with another set of ready-made tools, and says with which."""
+    if is_open(fold(row.record for row in rows)) and (ready := _set_with(_foreign(rows, settings))):
+        raise CommandRefused(f"session {session} goes on with the tools that its run was begun with: say --tools {ready}")
 
 
 def _show(session: str, asked: list[Question], foreign: list[str], change: Change, options: str, *, as_json: bool) -> None:

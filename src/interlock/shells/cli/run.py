@@ -123,14 +123,17 @@ def play(
     return one.finish(result)
 
 
-def same_again(settings: Settings, agent: str | None, *, dry_run: bool) -> str:
-    """The options that a command needs to go on as this one did: those that were given, and not those that are set for good."""
-    flags = [
-        ("--agent", agent),
-        *((f"--{key}", settings.text(key)) for key in ("model", "tools", "policy", "journal") if settings.of(key).layer == "flag"),
-    ]
-    given = "".join(f" {flag} {shlex.quote(value)}" for flag, value in flags if value)
-    return f"{given} --dry-run" if dry_run else given
+def same_again(settings: Settings, agent: str | None, *, dry_run: bool, tools: str | None = None) -> str:
+    """The options that a command needs to go on as this one did: those that were given, and not those that are set for good.
+
+    tools: the set that it needs instead.
+    """
+    given = {key: settings.text(key) for key in ("model", "tools", "policy", "journal") if settings.of(key).layer == "flag"}
+    if tools is not None:
+        given["tools"] = tools
+    flags = [("--agent", agent), *((f"--{key}", value) for key, value in given.items())]
+    options = "".join(f" {flag} {shlex.quote(value)}" for flag, value in flags if value)
+    return f"{options} --dry-run" if dry_run else options
 
 
 class _OneRun:

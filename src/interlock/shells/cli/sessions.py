@@ -121,7 +121,7 @@ def log(settings: Settings, name: str | None, *, follow: bool, as_json: bool) ->
         if as_json:
             write_line(row_object(row))
         else:
-            out.print(columns(record_line(row), width))
+            out.print(columns(record_line(row, width), width))
             sys.stdout.flush()
 
     if not follow:

@@ -76,10 +76,13 @@ def shown(rows: Sequence[Row], *, full: bool) -> Iterator[tuple[str, str]]:
             yield outcome_words(ended.outcome.value, ended.reason), "bold red"
 
 
-def record_line(row: Row) -> str:
-    """One record on one line: its number, its time, its kind, and what it says in short."""
-    at = datetime.fromtimestamp(row.at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-    return f"{row.seq:>5}  {at}  {type(row.record).__name__:17}  {' '.join(_said(row.record).split())}"
+def record_line(row: Row, width: int = 400) -> str:
+    """One record on one line: its number, its time, its kind, and what it says in short. The day is left out where ``width`` is small."""
+    at, kind = datetime.fromtimestamp(row.at, UTC), type(row.record).__name__
+    said = " ".join(_said(row.record).split())
+    if width < 60:  # the day and the milliseconds would leave no place for the kind
+        return f"{row.seq:>5}  {at:%H:%M:%S}  {kind}  {said}"
+    return f"{row.seq:>5}  {at.strftime('%Y-%m-%d %H:%M:%S.%f')[:-3]}  {kind:17}  {said}"
 
 
 def exported(info: SessionInfo, rows: Sequence[Row], *, form: Format) -> str:
