@@ -52,14 +52,18 @@ def test_the_examples_of_every_help_text_run(path: tuple[str, ...], commands: Co
 
     with commands.model(model) as server:
         commands.environment.setenv("INTERLOCK_LOCAL_SERVERS", server.base_url.removesuffix("/v1"))
-        if path in (("answer",), ("resume",)):
-            commands.waits("chat-42", expires_s=0.0 if path == ("resume",) else None)
-        else:
+        if path == ("resume",):
+            commands.waits("chat-42", expires_s=0.0)
+        elif path != ("answer",):
             commands("run", "--session", "chat-42", "What is here?")
         for example in examples:
+            if path == ("answer",):  # each answers a question of its own
+                commands.waits("chat-42")
             program, *arguments = shlex.split(example)
             if program == "interlock":
                 commands(*arguments)
+                if path == ("answer",):
+                    commands("delete", "chat-42", "--yes")
             else:
                 in_a_shell(example, commands.cwd)
 

@@ -58,6 +58,16 @@ def test_show_is_the_conversation(chat: Commands) -> None:
         assert part in shown
 
 
+def test_where_a_run_ended_without_an_answer_is_seen_between_what_was_said(commands: Commands) -> None:
+    with commands.model([calls(call("c1", "list_files")), text("Nothing here.")]):
+        commands("run", "--session", "s", "--max-requests", "1", "What is here?", code=12)
+        commands("run", "--session", "s", "And now?")
+    shown, document = commands("show").stdout, commands("export", "--format", "markdown").stdout
+    for seen, said in ((shown, "limit (requests)"), (document, "*The run ended here: limit (requests).*")):
+        assert seen.index("What is here?") < seen.index(said) < seen.index("And now?") < seen.index("Nothing here.")
+        assert seen.count("limit (requests)") == 1
+
+
 def test_show_shortens_long_results_unless_full(commands: Commands) -> None:
     (commands.cwd / "long.txt").write_text("\n".join(f"line {number}" for number in range(40)))
     with commands.model([calls(call("c1", "read_file", {"path": "long.txt"})), text("Long.")]):

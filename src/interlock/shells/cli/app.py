@@ -127,7 +127,9 @@ app.command(
     short_help="Go on with a session's open run, or explain it.",
     epilog=examples("interlock resume chat-42 --explain", "interlock resume chat-42"),
 )(resume)
-app.command(epilog=examples("interlock answer chat-42", "interlock answer chat-42 --deny 'not on a Monday'"))(answer)
+app.command(
+    epilog=examples("interlock answer chat-42", "interlock answer chat-42 --allow", "interlock answer chat-42 --deny 'not on a Monday'")
+)(answer)
 
 
 class Scene(enum.StrEnum):

@@ -22,6 +22,7 @@ from ...records import (
     ModelStepEnded,
     ModelStepFailed,
     ModelStepStarted,
+    Outcome,
     QuestionAnswered,
     ReconcileEnded,
     ReconcileStarted,
@@ -57,23 +58,22 @@ class Format(enum.Enum):
 
 def shown(rows: Sequence[Row], *, full: bool) -> Iterator[tuple[str, str]]:
     """Each paragraph of the conversation with its style."""
-    for message in _messages(rows):
-        match message:
+    for said in _in_order(rows):
+        match said:
             case SystemMessage():
-                yield f"system: {message.content}\n", "dim"
+                yield f"system: {said.content}\n", "dim"
             case UserMessage():
-                yield f"> {text_of(message.content)}\n", "bold"
+                yield f"> {text_of(said.content)}\n", "bold"
             case AssistantMessage():
-                if message.content.strip():
-                    yield message.content.strip() + (" (incomplete: this is no answer)" if message.incomplete else "") + "\n", ""
-                for call in message.tool_calls:
+                if said.content.strip():
+                    yield said.content.strip() + (" (incomplete: this is no answer)" if said.incomplete else "") + "\n", ""
+                for call in said.tool_calls:
                     yield f"→ {call.name} {call.arguments}", "cyan"
             case ToolMessage():
-                sign = f"✗ (effect: {message.effect})" if message.failed else "✓"
-                yield f"{sign} {message.name}: {_beginning(text_of(message.content), full=full)}\n", "red" if message.failed else "green"
-    for ended in (row.record for row in rows[-1:]):
-        if isinstance(ended, RunEnded) and ended.outcome.value != "completed":
-            yield outcome_words(ended.outcome.value, ended.reason), "bold red"
+                sign = f"✗ (effect: {said.effect})" if said.failed else "✓"
+                yield f"{sign} {said.name}: {_beginning(text_of(said.content), full=full)}\n", "red" if said.failed else "green"
+            case RunEnded():
+                yield f"{outcome_words(said.outcome.value, said.reason)}\n", "bold red"
 
 
 def record_line(row: Row, width: int = 400) -> str:
@@ -109,20 +109,22 @@ def _document(info: SessionInfo, rows: Sequence[Row]) -> dict[str, Any]:
 
 def _markdown(info: SessionInfo, rows: Sequence[Row]) -> str:
     parts = [f"# Session {info.session_id}", f"{datetime.fromtimestamp(info.created_at, UTC):%Y-%m-%d %H:%M} UTC, {info.rows} records."]
-    for message in _messages(rows):
-        match message:
+    for said in _in_order(rows):
+        match said:
             case SystemMessage():
-                parts += ["## System", message.content]
+                parts += ["## System", said.content]
             case UserMessage():
-                parts += ["## User", text_of(message.content)]
+                parts += ["## User", text_of(said.content)]
             case AssistantMessage():
-                parts.append("## Assistant (incomplete: this is no answer)" if message.incomplete else "## Assistant")
-                if message.content.strip():
-                    parts.append(message.content.strip())
-                parts += [f"Calls `{call.name}`:\n\n{_fenced(call.arguments, 'json')}" for call in message.tool_calls]
+                parts.append("## Assistant (incomplete: this is no answer)" if said.incomplete else "## Assistant")
+                if said.content.strip():
+                    parts.append(said.content.strip())
+                parts += [f"Calls `{call.name}`:\n\n{_fenced(call.arguments, 'json')}" for call in said.tool_calls]
             case ToolMessage():
-                failed = f" (failed, effect: {message.effect})" if message.failed else ""
-                parts += [f"### {message.name}{failed}", _fenced(text_of(message.content))]
+                failed = f" (failed, effect: {said.effect})" if said.failed else ""
+                parts += [f"### {said.name}{failed}", _fenced(text_of(said.content))]
+            case RunEnded():
+                parts.append(f"*The run ended here: {' '.join(outcome_words(said.outcome.value, said.reason).split())}.*")
     return "\n\n".join(parts) + "\n"
 
 
@@ -132,6 +134,19 @@ def _fenced(text: str, language: str = "") -> str:
     while fence in text:
         fence += "`"
     return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _in_order(rows: Sequence[Row]) -> Iterator[Message | RunEnded]:
+    """What was said, and between it the end of each run that gave no answer."""
+    transcript, seen = Transcript(), 0
+    for row in rows:
+        transcript.add(row.record)
+        if isinstance(row.record, RunEnded):
+            yield from transcript.messages[seen:]
+            seen = len(transcript.messages)
+            if row.record.outcome is not Outcome.COMPLETED:
+                yield row.record
+    yield from transcript.snapshot()[seen:]
 
 
 def _messages(rows: Sequence[Row]) -> tuple[Message, ...]:
