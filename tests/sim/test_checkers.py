@@ -59,9 +59,9 @@ def vetoes_are_ignored(patch: pytest.MonkeyPatch) -> None:
         try:
             return await original(self)
         except Vetoed:
-            while isinstance(self, Slot):
+            while self.inner is not None:
                 self = self.inner
-            return await self()
+            return await self.core()
 
     patch.setattr(Slot, "call_next", call_next)
 

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from ..errors import Fatal, JournalError, ProtocolError, ProviderError, UsageError
 from ..events import ModelFinished, RecoveryStarted, StreamRestarted, TextDelta
-from ..extensions.onion import OwnedStreams, compose
+from ..extensions.onion import OwnedStreams
 from ..machine import CallModel, EndRun, bound_of, decide, judge
 from ..messages import Message, StopReason, Usage, reason_of
 from ..messages.validity import is_valid, repair
@@ -102,7 +102,7 @@ class ModelStep:
         run, streams = self._run, self._streams
         try:
             if run.model_layers:
-                handler = compose(run.model_layers, lambda request: streams.own(self._send(request)), streams.link)
+                handler = streams.through(run.model_layers, lambda request: streams.own(self._send(request)))
                 stream = handler(self._request)
             else:  # nothing stands between: the provider's own stream, without a frame per chunk
                 stream = streams.own(run.parts.model.stream(self._request))

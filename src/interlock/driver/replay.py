@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,15 +24,17 @@ from .context import Context
 from .ledger import Halt, Ledger
 from .model_step import ModelStep
 from .result import result_at_rest
-from .run import Run, Step
+from .run import Run
 from .session import LiveSession
 from .setup import Parts, RunConfig
 from .stand_ins import StandInModel, stand_in_tool
 from .tool_step import ToolStep, current_step
 
+if TYPE_CHECKING:
+    from .run import Step
+
 # How long a layer may do nothing that the journal knows of. Layers run for real, so they may really wait for something.
 STALL_S = 30.0
-
 
 R = TypeVar("R", bound=Record)
 

@@ -10,6 +10,8 @@ import contextvars
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -43,7 +45,6 @@ from .context import Context
 from .late import given_up
 from .model_step import ModelStep
 from .payload import capped
-from .reconcile_step import ReconcileStep
 from .reopening import go_on, reopen
 from .request import build_request
 from .result import cost_of, result_at_rest, result_of
@@ -51,7 +52,10 @@ from .session import LiveSession
 from .setup import NamedHooks, Parts, RunConfig
 from .tool_step import ToolStep, current_step
 
-Step = ToolStep | ModelStep | ReconcileStep
+if TYPE_CHECKING:
+    from .reconcile_step import ReconcileStep
+
+    Step = ToolStep | ModelStep | ReconcileStep
 
 Prepared = Callable[[Set[str]], Command]
 """A command that depends on the call ids that the session has used; asked for once they are known."""
@@ -111,7 +115,7 @@ class Run:
             await self._begin_with(command)
             self._begun.set()
             if self.config.deadline_s is not None and drive:
-                self._timers.append(asyncio.get_running_loop().call_later(self.config.deadline_s, self._expire))
+                self._timers.append(self.loop.call_later(self.config.deadline_s, self.cancel, "deadline", Outcome.LIMIT))
             if drive:
                 await self._drive_through_cancel()
             await self.session.log.release()
@@ -218,7 +222,7 @@ class Run:
                 self._spawn(ModelStep(self, action, build_request(self, action)))
             case Reconcile():
                 session.commit(ReconcileStarted(key=action.call.key))
-                self._spawn(ReconcileStep(self, action.call))
+                self._spawn(import_module(".reconcile_step", __package__).ReconcileStep(self, action.call))
             case RunTool():
                 session.commit(ToolStepStarted(key=action.call.key))
                 self.emit(ToolStarted(call=action.call.call, key=action.call.key, edited=action.call.edited))
@@ -317,9 +321,6 @@ class Run:
         if self._rest is not None and not self._rest.done():
             self._rest.set_result(None)
 
-    def _expire(self) -> None:
-        self.cancel("deadline", Outcome.LIMIT)
-
     def _interrupt(self) -> None:
         if self.interrupted:
             return
@@ -330,8 +331,7 @@ class Run:
             if isinstance(step, ModelStep) and self.model_layers:
                 self.parts.in_background(asyncio.get_running_loop().create_task(step.close_sources()))
         if self._tasks:
-            loop = asyncio.get_running_loop()
-            self._timers.append(loop.call_later(self.config.limits.drain_s, self._give_up))
+            self._timers.append(self.loop.call_later(self.config.limits.drain_s, self._give_up))
 
     def _give_up(self) -> None:
         """Drained for long enough: settle what still runs, and leave it to end in the background."""

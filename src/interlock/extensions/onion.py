@@ -1,7 +1,6 @@
-"""The onion: one composer for both boundaries, and what each boundary hangs on a layer.
+"""The onion: how the layers of the two boundaries are put together, and what each boundary hangs on a layer.
 
-``compose`` never awaits, so it does not care whether a layer returns an awaitable or a stream. On the tool boundary
-each layer gets one ``Slot``: it enforces one delegation, finds who vetoed and who decided, and latches the values that
+On the tool boundary each layer gets one ``Slot``: it enforces one delegation, finds who vetoed and who decided, and latches the values that
 no outer layer may swallow. On the model boundary every stream that any layer opens is owned, and closed, by its step.
 """
 
@@ -12,10 +11,7 @@ import logging
 import sys
 from asyncio import current_task
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from functools import partial
-from typing import Any, TypeVar
-
-from msgspec import Struct
+from typing import Any
 
 from ..errors import AlreadyDelegated, Fatal, UsageError
 from ..messages import reason_of
@@ -23,18 +19,7 @@ from .base import Stop, Suspended, ToolInvocation
 
 logger = logging.getLogger("interlock.tools")
 
-L = TypeVar("L")
-H = TypeVar("H")
-
 Enter = Callable[[], Awaitable[Any]]
-
-
-def compose(layers: Sequence[L], core: H, link: Callable[[L, H], H]) -> H:
-    """The handler in which ``layers[0]`` is outermost and ``core`` innermost. ``link(layer, inner)`` enters one layer."""
-    handler = core
-    for layer in reversed(layers):
-        handler = link(layer, handler)
-    return handler
 
 
 class Layer:
@@ -86,8 +71,21 @@ class Chain:
 
     def enter(self, layers: Sequence[Layer], core: Enter) -> Awaitable[Any]:
         """Go through ``layers`` to ``core``. Returns or raises what comes out of the outermost."""
-        way_in: Slot | Enter = compose(layers, core, partial(Slot, self))
-        return Slot(self, _OUTSIDE, way_in).call_next()
+        # One after the other, in plain sight: to make and to set the fields of an object of another kind costs a tenth of a layer.
+        outer: Slot | None = None
+        for layer in reversed((_OUTSIDE, *layers)):
+            slot = Slot()
+            slot.chain = self
+            slot.layer = layer
+            slot.inner = outer
+            slot.delegated = None
+            slot.running = None
+            if outer is None:
+                slot.core = core
+            outer = slot
+        assert outer is not None
+        outer.hook = _OnItsStack
+        return outer.call_next()
 
 
 class _Nowhere(Chain):
@@ -108,28 +106,31 @@ _EAGER = sys.version_info >= (3, 12)
 """Whether a task may begin on the stack of whoever creates it. In such a Python to ask for the current task costs next to nothing."""
 
 
-class Slot(Struct, eq=False):
+class Slot:
     """One layer's place in one call.
 
     The layer's ``call_next`` runs what is further in: the next layer's hook and what is to be concluded from how that ended,
     in one coroutine. So a layer costs one frame of ours beside its own.
 
-    hook: the layer's coroutine. delegated: whether it has, and None as long as it may: not any more once it has ended.
+    inner: the next one further in; None for the innermost, which enters ``core``. hook: the layer's coroutine.
+    delegated: whether it has, and None as long as it may: not any more once it has ended.
     running: the task that ``call_next`` runs in, if that is not the layer's own.
     """
 
+    __slots__ = ("chain", "core", "delegated", "hook", "inner", "layer", "running")
     chain: Chain
     layer: Layer
-    inner: Slot | Enter
-    hook: Any = _OnItsStack
-    delegated: bool | None = None
-    running: asyncio.Task[Any] | None = None
+    inner: Slot | None
+    core: Enter
+    hook: Any
+    delegated: bool | None
+    running: asyncio.Task[Any] | None
 
     async def call_next(self) -> Any:
         """What the layer calls ``call_next``. One-shot; over when its layer is."""
         if self.delegated is not None:
             raise AlreadyDelegated(f"{self.layer.name}: " + ("call_next was already awaited" if self.delegated else "its call has ended"))
-        self.delegated = True  # to set a field costs as much as ten of the other lines: as few as can be
+        self.delegated = True
         chain = self.chain
         try:
             # On its stack, so in its task; before Python 3.12 to ask for the task costs as much as all the rest of a layer.
@@ -138,9 +139,9 @@ class Slot(Struct, eq=False):
             own = False
         if not own:
             self.running = current_task()
-        inner: Any = self.inner
+        inner = self.inner
         try:
-            if type(inner) is Slot:  # isinstance asks the struct's metaclass
+            if inner is not None:
                 layer = inner.layer
                 try:
                     inner.hook = hook = layer.hook(layer.context, chain.invocation, inner.call_next)
@@ -158,7 +159,7 @@ class Slot(Struct, eq=False):
                 if value is chain.passing and inner.delegated:
                     return value
                 return inner.returned(value)
-            value = await inner()
+            value = await self.core()
             if not isinstance(value, _LATCHED) and not chain.cut_off:  # those count only once a layer returns them
                 chain.passing = value
             return value
@@ -218,7 +219,7 @@ class Slot(Struct, eq=False):
         chain.cut_off = True
         nowhere = _Nowhere(chain.invocation, drain_s=chain.drain_s)
         inner = self.inner
-        while isinstance(inner, Slot):
+        while inner is not None:
             inner.chain = nowhere
             if inner.delegated is None:
                 inner.delegated = False
@@ -248,9 +249,14 @@ class OwnedStreams:
         self._readers: set[asyncio.Task[Any]] = set()
         self._closed = False
 
-    def link(self, layer: Layer, inner: Stream) -> Stream:
-        """Enter one layer of the model boundary."""
+    def through(self, layers: Sequence[Layer], core: Stream) -> Stream:
+        """``core`` behind ``layers``, of which the first is outermost."""
+        handler = core
+        for layer in reversed(layers):
+            handler = self._link(layer, handler)
+        return handler
 
+    def _link(self, layer: Layer, inner: Stream) -> Stream:
         def enter(request: Any) -> AsyncIterator[Any]:
             return self.own(layer.hook(layer.context, request, inner))
 
