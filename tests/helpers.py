@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
+import pytest
+
 from interlock import Agent, AgentRunConfig, Limits, RunResult
 from interlock.events import Event, RunFinished, StreamRestarted, TextDelta
 from interlock.journal import Journal
@@ -21,6 +23,8 @@ from interlock.testing import ScriptedModel, WireServer
 
 WIRES = ("memory", "streamed", "plain")
 """How a script reaches the agent: without a socket, over one as a stream, over one as a whole reply."""
+
+eager_tasks = pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="tasks can start eagerly from Python 3.12 on")
 
 
 def looped(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from helpers import Played, agent_playing, limits, no_noise, play, records_of
+from helpers import Played, agent_playing, eager_tasks, limits, no_noise, play, records_of
 from interlock import AlreadyDelegated, Limits, Outcome, ProtocolError, extension
 from interlock.driver.tool_step import ToolStep
 from interlock.extensions.base import AgentExtension, CallNext, RunContext, Stop, ToolInvocation
@@ -295,7 +295,7 @@ def test_a_task_of_call_next_that_the_layer_leaves_behind_is_cancelled_and_waite
     assert (record.message.content, record.effect, record.decided_by) == ("early", "unknown", "early")
 
 
-@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("eager", [False, pytest.param(True, marks=eager_tasks)])
 def test_no_handler_starts_for_a_layer_whose_own_check_beside_call_next_has_failed(eager: bool) -> None:
     """With eager tasks, ``gather(call_next(), ...)`` begins on the layer's own stack and goes on in a task of its own."""
     hand = Hand()
@@ -325,8 +325,6 @@ def test_no_handler_starts_for_a_layer_whose_own_check_beside_call_next_has_fail
 
     async def main() -> list[Any]:
         if eager:
-            if not hasattr(asyncio, "eager_task_factory"):
-                pytest.skip("this Python cannot start a task eagerly")
             asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # pyright: ignore
         layers = [slow_outside, audited, slow_inside]
         async with no_noise(), agent_playing(ONE_CALL, tools=[hand.act], extensions=layers) as agent:

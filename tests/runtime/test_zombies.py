@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from helpers import agent_playing, limits, no_noise, records_of
+from helpers import agent_playing, eager_tasks, limits, no_noise, records_of
 from interlock import Agent, AgentExtension, AgentRunConfig, Fatal, Outcome, RunContext, extension, tool
 from interlock.messages import AssistantMessage, StopReason
 from interlock.model import ModelResponse, Stop
@@ -127,13 +127,12 @@ def test_a_layer_cannot_swallow_the_limit_of_requests() -> None:
     asyncio.run(main())
 
 
+@eager_tasks
 def test_a_loop_that_starts_tasks_eagerly_changes_nothing() -> None:
     """Python 3.12 has such a factory; this one does what it does where a step can end before it has been waited for."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        if not hasattr(asyncio, "eager_task_factory"):
-            pytest.skip("this Python cannot start a task eagerly")
         loop.set_task_factory(asyncio.eager_task_factory)  # pyright: ignore
 
         async def add(a: int) -> int:
@@ -147,10 +146,9 @@ def test_a_loop_that_starts_tasks_eagerly_changes_nothing() -> None:
     asyncio.run(main())
 
 
+@eager_tasks
 def test_the_scripted_server_answers_a_second_request_in_a_loop_that_starts_tasks_eagerly() -> None:
     async def main() -> None:
-        if not hasattr(asyncio, "eager_task_factory"):
-            pytest.skip("this Python cannot start a task eagerly")
         asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # pyright: ignore
         async with WireServer([text("one"), text("two")]) as server:
             model = OpenAIChatModel("m", base_url=server.base_url, api_key="k", stream=False)
